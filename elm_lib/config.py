@@ -1,0 +1,133 @@
+"""params.yaml as frozen, typed objects. Unknown keys, wrong types and values out of range are refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
+
+from elm_lib.errors import ConfigError
+from elm_lib.optimisation import Strict, Train
+
+PROFILES = ("smoke", "laptop", "desk", "paper")
+
+
+class Experiment(Strict):
+    """One table or figure: a model, the one argument that is varied, seeds."""
+
+    data: Literal["neuronio"]
+    claim: str
+    model: dict[str, Any]
+    vary: str
+    values: list[Any]
+    train: Train
+    seeds: list[NonNegativeInt]
+
+    @model_validator(mode="after")
+    def _vary_is_known(self):
+        if self.vary not in self.model:
+            raise ValueError(f"vary: {self.vary!r} is not an argument of model")
+        return self
+
+
+class Split(Strict):
+    """Generated simulations: how many, ms each, input ranges, integration step in ms."""
+
+    simulations: PositiveInt | None
+    duration_ms: int = Field(ge=1100)
+    ranges: Literal["narrow", "script"]
+    dt_ms: Literal[0.025, 0.05, 0.1]
+
+
+class NeuronIO(Strict):
+    source: Literal["generated", "real"]
+    morphology: Literal["default", "exact"]
+    seed: NonNegativeInt
+    train: Split
+    valid: Split
+    test: Split
+
+
+class Cap(Strict):
+    epochs: PositiveInt | None
+    batches_per_epoch: PositiveInt | None
+    seeds: PositiveInt | None
+
+
+class Runner(Strict):
+    cluster: Literal["debug", "local", "slurm"]
+    jobs: PositiveInt
+    threads: PositiveInt
+    slurm: dict[str, Any] = {}
+
+
+class Profile(Strict):
+    neuronio: NeuronIO
+    cap: Cap
+    points: dict[str, list[Any] | None]  # values of `vary` to run; None: all
+    runner: Runner
+
+
+class Params(Strict):
+    profile: Literal["smoke", "laptop", "desk", "paper"]
+    device: Literal["auto", "cpu", "cuda"]
+    experiments: dict[str, Experiment]
+    profiles: dict[str, Profile]
+
+    @model_validator(mode="after")
+    def _profiles_name_experiments(self):
+        for name, profile in self.profiles.items():
+            differ = set(profile.points) ^ set(self.experiments)
+            if differ:
+                raise ValueError(
+                    f"profiles.{name}.points and experiments must have the same names, {sorted(differ)} is in one alone"
+                )
+        return self
+
+    def capped(self, experiment: str, profile: str) -> tuple[Experiment, float]:
+        """An experiment under a profile, and the fraction of the published optimiser budget that each run gets."""
+        full, limits = self.experiment(experiment), self.profiles[profile]
+        cap = limits.cap
+        train = full.train.model_copy(update={
+            "epochs": min(full.train.epochs, cap.epochs or full.train.epochs),
+            "batches_per_epoch": min(full.train.batches_per_epoch, cap.batches_per_epoch or full.train.batches_per_epoch),
+        })  # fmt: skip
+        values = limits.points[experiment] or full.values
+        return full.model_copy(
+            update={"train": train, "values": values, "seeds": full.seeds[: cap.seeds]}
+        ), train.steps / full.train.steps
+
+    def experiment(self, name: str) -> Experiment:
+        if name not in self.experiments:
+            raise ConfigError(f"experiment {name!r}: params.yaml has {sorted(self.experiments)}")
+        return self.experiments[name]
+
+
+def load(path: str | Path = "params.yaml") -> Params:
+    """Read and check params.yaml. Raises ConfigError: one line with the file, the key, the value and what would be right."""
+    path = Path(path)
+    try:
+        raw = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"{path} not found: run from the project's folder") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    try:
+        return Params.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: " + "; ".join(_one_line(e) for e in error.errors())) from None
+
+
+def _one_line(error: dict) -> str:
+    key = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"unknown key {key!r}: remove it or correct its spelling"
+    if error["type"] == "missing":
+        return f"key {key!r} is missing: add it"
+    return (
+        f"{key or 'params'} = {error['input']!r}: {error['msg']}"
+        if key and not isinstance(error["input"], dict)
+        else f"{key}: {error['msg']}"
+    )

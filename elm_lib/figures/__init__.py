@@ -1,0 +1,1 @@
+"""The paper's figures, one file a data set, one style."""

@@ -1,0 +1,37 @@
+"""One look for every figure, and files that do not differ between two runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+
+# the paper's colours
+COLORS = {"ELM": "#0173b2", "Branch-ELM": "#56b4e9", "LSTM": "#de8f05", "TCN": "#d55e00", "target": "#222222",
+          "excitatory": "#d55e00", "inhibitory": "#0173b2"}  # fmt: skip
+FORMATS = ("pdf", "png", "svg")
+
+
+def use() -> None:
+    """Set matplotlib up: sizes as printed (inches, points), fixed metadata."""
+    matplotlib.rcParams.update({
+        "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 7, "xtick.labelsize": 7, "ytick.labelsize": 7,
+        "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110, "savefig.dpi": 200, "savefig.bbox": "tight",
+        "lines.linewidth": 1.2, "lines.markersize": 4, "svg.hashsalt": "elm", "pdf.fonttype": 42, "legend.frameon": False,
+    })  # fmt: skip
+
+
+def save(figure, folder: str | Path, name: str) -> list[Path]:
+    """Write figure as pdf, png and svg; no dates, no versions inside. Returns the paths."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for form in FORMATS:
+        metadata = {
+            "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
+            "png": {"Software": None},
+            "svg": {"Date": None, "Creator": None},
+        }[form]
+        figure.savefig(folder / f"{name}.{form}", metadata=metadata)
+        paths.append(folder / f"{name}.{form}")
+    return paths

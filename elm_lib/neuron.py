@@ -1,0 +1,364 @@
+"""The Expressive Leaky Memory neuron and its branch variant (Spieler et al., ICLR 2024, equation 1 and Figure 4a).
+
+    kappa_m = exp(-delta_t / tau_m)                 kappa_s = exp(-delta_t / tau_s)
+    s_t     = kappa_s * s_{t-1} + w_s * x_t                                   synapse traces
+    dm_t    = tanh(MLP_{w_p}([s_t, kappa_m * m_{t-1}]))                       integration
+    m_t     = kappa_m * m_{t-1} + lambda (1 - kappa_m) * dm_t                 leaky memory
+    y_t     = w_y m_t                                                         output
+
+`step` says this line by line. `forward` computes the same for a whole sequence: what does not depend on m (traces,
+branch sums, the half of the MLP's first layer that reads s) runs over all t at once, and `elm_lib.recurrence` does the rest.
+
+    >>> elm = ELM(input_size=1278, d_m=20, d_o=2, batch_first=True)
+    >>> y, state = elm(torch.zeros(8, 500, 1278))            # (8, 500, 2), as nn.LSTM would return
+    >>> y, state = elm(torch.zeros(8, 500, 1278), state)     # and the stream goes on
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elm_lib.recurrence import MemoryMLP, recurrence
+from elm_lib.recurrence.reference import ACTIVATIONS
+from elm_lib.traces import filter_traces, last_trace
+
+SCALES = {"tanh": (1.0, 1.0), "scaled": (1.7159, 2.0 / 3.0)}  # f(z) = a tanh(b z)
+UPDATES = ("original", "improved")
+State = tuple[Tensor, Tensor]
+
+
+def _choice(name: str, value: str, choices) -> str:
+    if value not in choices:
+        raise ValueError(f"{name}={value!r}: choose one of {sorted(choices)}")
+    return value
+
+
+class ELM(nn.Module):
+    """ELM neuron. A drop-in for `nn.LSTM`: `output, state = elm(x, state)`.
+
+    input_size    d_s, number of input channels (one synapse each)
+    d_m           memory units (`hidden_size` of an LSTM)
+    d_o           outputs; None returns the memory m itself, (.., d_m), as nn.LSTM returns its hidden state
+    l_mlp, d_mlp  hidden layers (0: linear integration) and their width (default 2 d_m)
+    lambda_       scale of the memory update: Table S1 has 10 for NeuronIO and recommends 5
+    tau_m_init    "linspace" or "logspace" over tau_m_range, ms
+    tau_m_bounds  ms; tau_m = lo + (hi - lo) sigmoid(.), learned unless learn_tau_m is False
+    tau_s         ms: one value, or one a synapse (input_size,)
+    w_s           initial synapse weight; learned only if learn_w_s, kept >= 0 by a ReLU
+    delta_t       ms between two inputs
+    memory_update "original" lambda (1 - kappa_m), or "improved" 1 - exp(-lambda delta_t / tau_m) (Appendix A)
+    tanh          "tanh" as in the equations, "scaled" 1.7159 tanh(2x/3) as in the released code
+    batch_first   (B, T, input_size) rather than (T, B, input_size); a sequence without a batch is (T, input_size)
+    engine        of `elm_lib.recurrence`
+
+    The state is (s, m): traces (B, input_size) and memory (B, d_m). Raises ValueError for any argument out of range.
+    """
+
+    def __init__(
+        self, input_size: int, d_m: int = 20, d_o: int | None = None, *, l_mlp: int = 1, d_mlp: int | None = None,
+        activation: str = "relu", lambda_: float = 10.0, tau_m_range: tuple[float, float] = (1.0, 100.0),
+        tau_m_bounds: tuple[float, float] = (0.0, 500.0), tau_m_init: str = "linspace", learn_tau_m: bool = True,
+        tau_s: float | Tensor = 5.0, w_s: float = 0.5, learn_w_s: bool = False, delta_t: float = 1.0,
+        memory_update: str = "original", tanh: str = "tanh", batch_first: bool = False, engine: str = "auto",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        for name, value, least in (("input_size", input_size, 1), ("d_m", d_m, 1), ("l_mlp", l_mlp, 0)):
+            if value < least:
+                raise ValueError(f"{name}={value}: must be at least {least}")
+        if delta_t <= 0 or lambda_ <= 0 or w_s < 0:
+            raise ValueError(f"delta_t={delta_t}, lambda_={lambda_} must be > 0 and w_s={w_s} >= 0")
+        self.input_size, self.d_m, self.d_o, self.l_mlp = input_size, d_m, d_o, l_mlp
+        self.d_mlp = d_mlp or 2 * d_m
+        self.lambda_, self.delta_t, self.batch_first, self.engine = lambda_, delta_t, batch_first, engine
+        self.activation = _choice("activation", activation, ACTIVATIONS)
+        self.memory_update = _choice("memory_update", memory_update, UPDATES)
+        self.tanh = _choice("tanh", tanh, SCALES)
+
+        self.tau_m_bounds = tuple(tau_m_bounds)
+        tau_m = _spaced(tau_m_range, d_m, _choice("tau_m_init", tau_m_init, ("linspace", "logspace")))
+        self.proto_tau_m = nn.Parameter(_to_proto(tau_m, self.tau_m_bounds), requires_grad=learn_tau_m)
+        self.proto_w_s = nn.Parameter(torch.full((self.n_synapse,), float(w_s)), requires_grad=learn_w_s)
+        self.register_buffer("tau_s", self._check_tau_s(tau_s))
+        widths = [self.d_tree + d_m, *[self.d_mlp] * l_mlp, d_m]
+        self.mlp = nn.ModuleList(_kaiming(nn.Linear(i, o)) for i, o in zip(widths, widths[1:], strict=False))
+        self.w_y = _kaiming(nn.Linear(d_m, d_o)) if d_o else None
+
+    # ---- parameters in the paper's symbols -------------------------------------------------------------------
+
+    @property
+    def n_synapse(self) -> int:
+        return self.input_size
+
+    @property
+    def d_tree(self) -> int:
+        """Number of values that reach the MLP from the synapses: d_s here, branches in `BranchELM`."""
+        return self.input_size
+
+    @property
+    def tau_m(self) -> Tensor:
+        """Memory timescales, ms, (d_m,): inside tau_m_bounds by a scaled sigmoid."""
+        lo, hi = self.tau_m_bounds
+        return lo + (hi - lo) * torch.sigmoid(self.proto_tau_m)
+
+    @property
+    def kappa_m(self) -> Tensor:
+        return torch.exp(-self.delta_t / self.tau_m)
+
+    @property
+    def gain(self) -> Tensor:
+        """What multiplies dm_t, (d_m,)."""
+        if self.memory_update == "original":
+            return self.lambda_ * (1 - self.kappa_m)
+        return -torch.expm1(-self.lambda_ * self.delta_t / self.tau_m)
+
+    @property
+    def w_s(self) -> Tensor:
+        """Synapse weights >= 0, (n_synapse,)."""
+        return F.relu(self.proto_w_s)
+
+    # ---- one step, as the paper writes it --------------------------------------------------------------------
+
+    def step(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """One time step: x (B, input_size) -> y (B, d_o), (s, m). The specification of `forward`; also for streaming."""
+        s, m = state if state is not None else self.zero_state(x)
+        kappa_m, kappa_s = self.kappa_m, torch.exp(-self.delta_t / self.tau_s)
+        s = kappa_s * s + self._synapse_input(x)
+        z = torch.cat([self._to_tree(s), kappa_m * m], -1)
+        for layer in self.mlp[:-1]:
+            z = ACTIVATIONS[self.activation](layer(z))
+        a, b = SCALES[self.tanh]
+        delta_m = a * torch.tanh(b * self.mlp[-1](z))
+        m = kappa_m * m + self.gain * delta_m
+        return self._read_out(m), (s, m)
+
+    def _synapse_input(self, x: Tensor) -> Tensor:
+        """w_s * x_t, in the space in which traces are kept: (.., input_size) -> (.., n_trace)."""
+        return self.w_s * x
+
+    def _to_tree(self, s: Tensor) -> Tensor:
+        """Traces to what the MLP reads: (.., n_trace) -> (.., d_tree)."""
+        return s
+
+    def _read_out(self, m: Tensor) -> Tensor:
+        return m if self.w_y is None else self.w_y(m)
+
+    # ---- a whole sequence ------------------------------------------------------------------------------------
+
+    def forward(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Run a sequence from `state` (zeros by default).
+
+        x        (T, B, input_size), or (B, T, input_size) with batch_first, or (T, input_size)
+        Returns  output, same layout as x with d_o (or d_m) last, and the state (s, m) after the last step.
+        Raises   ValueError on a wrong shape, or a state of another batch size or width.
+        """
+        unbatched = x.dim() == 2
+        if x.dim() not in (2, 3) or x.shape[-1] != self.input_size:
+            raise ValueError(
+                f"x has shape {tuple(x.shape)}: the last of 2 or 3 dimensions must be input_size={self.input_size}"
+            )
+        if unbatched:
+            x = x.unsqueeze(1)
+        x_btd = x if self.batch_first and not unbatched else x.transpose(0, 1)
+        if state is None:
+            state = self.zero_state(x_btd[:, 0] if x_btd.shape[1] else x_btd.new_zeros(x_btd.shape[0], x_btd.shape[2]))
+        elif unbatched:
+            state = (state[0].unsqueeze(0), state[1].unsqueeze(0))
+        s_0, m_0 = state
+        if m_0.shape != (x_btd.shape[0], self.d_m) or s_0.shape != (x_btd.shape[0], self.n_trace):
+            raise ValueError(f"state has shapes {tuple(s_0.shape)}, {tuple(m_0.shape)}: expected "
+                             f"{(x_btd.shape[0], self.n_trace)}, {(x_btd.shape[0], self.d_m)}")  # fmt: skip
+        if x_btd.shape[1] == 0:
+            raise ValueError("x has no time steps")
+
+        p_bth, s = self._input_half(x_btd, s_0)
+        m_tbm = recurrence(
+            p_bth.transpose(0, 1).contiguous(), m_0, self.kappa_m, self.gain, self._memory_mlp(), self.engine
+        )
+        y_tbo, m = self._read_out(m_tbm), m_tbm[-1]
+        if unbatched:
+            return y_tbo.squeeze(1), (s.squeeze(0), m.squeeze(0))
+        return (y_tbo.transpose(0, 1) if self.batch_first else y_tbo), (s, m)
+
+    @property
+    def n_trace(self) -> int:
+        """Number of traces in the state."""
+        return self.n_synapse
+
+    def zero_state(self, x: Tensor) -> State:
+        """s_0 = 0, m_0 = 0 for a batch like x (B, ..)."""
+        return x.new_zeros(x.shape[0], self.n_trace), x.new_zeros(x.shape[0], self.d_m)
+
+    def _memory_mlp(self) -> MemoryMLP:
+        first, *rest = self.mlp
+        return MemoryMLP(first.weight[:, self.d_tree :], [(layer.weight, layer.bias) for layer in rest],
+                         self.activation, SCALES[self.tanh])  # fmt: skip
+
+    def _input_half(self, x: Tensor, s_0: Tensor) -> tuple[Tensor, Tensor]:
+        """x (B, T, input_size) -> what the first layer gets from the synapses, (B, T, d_1), and the last trace.
+
+        With one tau_s for all, the filter commutes with every sum: x is projected first and filtered in the few
+        dimensions of the first layer. Otherwise each trace is filtered on its own.
+        """
+        w_1, b_1 = self.mlp[0].weight[:, : self.d_tree], self.mlp[0].bias
+        if self.tau_s.numel() == 1:
+            rate = self.delta_t / self.tau_s
+            p = filter_traces(x @ self._fold(w_1), self._to_tree(s_0) @ w_1.T, rate)
+            s = last_trace(x, rate) @ self._fold(None) if self._fold_is_matrix else last_trace(x, rate) * self.w_s
+            return p + b_1, s + torch.exp(-rate * x.shape[1]) * s_0
+        traces = filter_traces(self._synapse_input(x), s_0, self.delta_t / self.tau_s)
+        return F.linear(self._to_tree(traces), w_1, b_1), traces[:, -1]
+
+    _fold_is_matrix = False
+
+    def _fold(self, w_1: Tensor | None) -> Tensor:
+        """w_s, routing and the first layer as one matrix, (input_size, d_1)."""
+        return self.w_s.unsqueeze(1) * w_1.T
+
+    # ---- construction ----------------------------------------------------------------------------------------
+
+    def _check_tau_s(self, tau_s: float | Tensor) -> Tensor:
+        tau_s = torch.as_tensor(tau_s, dtype=torch.get_default_dtype()).clone()
+        if (
+            tau_s.dim() > 1
+            or (tau_s.dim() == 1 and tau_s.numel() not in self._tau_s_sizes())
+            or bool((tau_s <= 0).any())
+        ):
+            raise ValueError(
+                f"tau_s of shape {tuple(tau_s.shape)}: give one value > 0 or a vector of {self._tau_s_sizes()} values > 0 (ms)"
+            )
+        return tau_s if tau_s.numel() > 1 else tau_s.reshape(())
+
+    def _tau_s_sizes(self) -> tuple[int, ...]:
+        return (1, self.n_synapse)
+
+    def count_parameters(self) -> int:
+        """Trainable parameters."""
+        return sum(p.numel() for p in self.parameters() if p.requires_grad)
+
+    @staticmethod
+    def from_official(folder, *, channels: str = "released") -> ELM:
+        """A neuron with weights released by the authors; see `elm_lib.official.load`."""
+        from elm_lib.official import load
+
+        return load(folder, channels=channels)
+
+
+class BranchELM(ELM):
+    """ELM whose synapses are first summed along d_tree branches of d_brch synapses each (Figure 4a). w_s is learned.
+
+    routing  "neighbourhood"  branch b takes d_brch neighbouring inputs from b * ceil(input_size / d_tree); past the end: masked
+             "random"         every synapse takes an input at random, without repetition within a branch while there are enough;
+                              drawn from routing_seed and stored in the state_dict
+             "none"           synapse i takes input i; d_tree * d_brch must equal input_size
+    tau_s    ms: one value, one a branch (d_tree,), or one a synapse (d_tree * d_brch,)
+    The state is (s, m) with branch traces (B, d_tree), or synapse traces if tau_s has one value a synapse.
+    Other arguments as `ELM`.
+    """
+
+    _fold_is_matrix = True
+
+    def __init__(self, input_size: int, d_m: int = 20, d_o: int | None = None, *, d_tree: int = 45, d_brch: int = 100,
+                 routing: str = "neighbourhood", routing_seed: int = 0, learn_w_s: bool = True, **kwargs) -> None:  # fmt: skip
+        self._d_tree, self.d_brch = d_tree, d_brch
+        if d_tree < 1 or d_brch < 1:
+            raise ValueError(f"d_tree={d_tree}, d_brch={d_brch}: both must be at least 1")
+        self.routing = _choice("routing", routing, ("neighbourhood", "random", "none"))
+        indices, mask = route(routing, input_size, d_tree, d_brch, routing_seed)
+        super().__init__(input_size, d_m, d_o, learn_w_s=learn_w_s, **kwargs)
+        self.register_buffer("routing_index", indices.flatten())  # (n_synapse,) input of each synapse
+        self.register_buffer("routing_mask", mask.flatten())  # (n_synapse,) False: no input there
+        self.register_buffer("branch_of", torch.arange(d_tree).repeat_interleave(d_brch), persistent=False)
+
+    @property
+    def n_synapse(self) -> int:
+        return self._d_tree * self.d_brch
+
+    @property
+    def d_tree(self) -> int:
+        return self._d_tree
+
+    @property
+    def n_trace(self) -> int:
+        return self.n_synapse if self._per_synapse else self.d_tree
+
+    @property
+    def _per_synapse(self) -> bool:
+        return self.tau_s.numel() == self.n_synapse and self.n_synapse > self.d_tree
+
+    @property
+    def w_s(self) -> Tensor:
+        """Synapse weights >= 0, (d_tree * d_brch,); 0 where a synapse has no input."""
+        w_s = F.relu(self.proto_w_s)
+        return torch.where(self.routing_mask, w_s, torch.zeros_like(w_s))
+
+    def _tau_s_sizes(self) -> tuple[int, ...]:
+        return (1, self.d_tree, self.n_synapse)
+
+    def _fold(self, w_1: Tensor | None) -> Tensor:
+        """(input_size, d_tree) weights of the branch sums, or those times the first layer: (input_size, d_1).
+
+        Inputs that a branch reads twice add up, so index_put accumulates.
+        """
+        w_s = self.w_s
+        branch_sums = w_s.new_zeros(self.input_size, self.d_tree).index_put(
+            (self.routing_index, self.branch_of), w_s, accumulate=True)  # fmt: skip
+        return branch_sums if w_1 is None else branch_sums @ w_1.T
+
+    def _synapse_input(self, x: Tensor) -> Tensor:
+        if self._per_synapse:
+            return self.w_s * x[..., self.routing_index]
+        return x @ self._fold(None)
+
+    def _to_tree(self, s: Tensor) -> Tensor:
+        return s.unflatten(-1, (self.d_tree, self.d_brch)).sum(-1) if self._per_synapse else s
+
+
+def route(routing: str, input_size: int, d_tree: int, d_brch: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Which input each synapse takes: indices and mask, both (d_tree, d_brch).
+
+    Raises ValueError when routing is "none" and d_tree * d_brch differs from input_size.
+    """
+    if routing == "none":
+        if d_tree * d_brch != input_size:
+            raise ValueError(
+                f"routing='none' needs d_tree * d_brch = input_size, got {d_tree} * {d_brch} != {input_size}"
+            )
+        return torch.arange(input_size).view(d_tree, d_brch), torch.ones(d_tree, d_brch, dtype=torch.bool)
+    if routing == "random":
+        generator = torch.Generator().manual_seed(seed)
+        repeats = math.ceil(d_brch / input_size)
+        draws = [
+            torch.cat([torch.randperm(input_size, generator=generator) for _ in range(repeats)])[:d_brch]
+            for _ in range(d_tree)
+        ]
+        return torch.stack(draws), torch.ones(d_tree, d_brch, dtype=torch.bool)
+    indices = (torch.arange(d_tree) * math.ceil(input_size / d_tree))[:, None] + torch.arange(d_brch)
+    mask = indices < input_size
+    return torch.where(mask, indices, torch.zeros_like(indices)), mask
+
+
+def _spaced(tau_range: tuple[float, float], d_m: int, how: str) -> Tensor:
+    lo, hi = tau_range
+    if not 0 < lo <= hi:
+        raise ValueError(f"tau_m_range={tuple(tau_range)}: needs 0 < low <= high (ms)")
+    if how == "linspace":
+        return torch.linspace(lo, hi, d_m, dtype=torch.float64)
+    return torch.logspace(math.log10(lo), math.log10(hi), d_m, dtype=torch.float64)
+
+
+def _to_proto(tau_m: Tensor, bounds: tuple[float, float]) -> Tensor:
+    """Inverse of the scaled sigmoid; a timescale on a bound is moved inside by 1e-7 of the range."""
+    lo, hi = bounds
+    if not 0 <= lo < hi or float(tau_m.min()) < lo * (1 - 1e-9) or float(tau_m.max()) > hi * (1 + 1e-9):
+        raise ValueError(f"tau_m_bounds={tuple(bounds)}: needs 0 <= low < high and must hold tau_m_range (ms)")
+    return torch.logit(((tau_m - lo) / (hi - lo)).clamp(1e-7, 1 - 1e-7)).to(torch.get_default_dtype())
+
+
+def _kaiming(linear: nn.Linear) -> nn.Linear:
+    """Kaiming uniform (Table S1), torch's own default: weights and bias from U(-1/sqrt(fan_in), 1/sqrt(fan_in))."""
+    linear.reset_parameters()
+    return linear

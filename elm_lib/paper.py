@@ -1,0 +1,228 @@
+"""Published values beside ours: tables, verdicts, and the table in the README. `python -m elm_lib.paper` prints the verdicts."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from elm_lib.errors import DataError
+
+PUBLISHED = Path(__file__).parent / "published"
+VERDICTS = "verdicts.csv"
+COLUMNS = [
+    "claim",
+    "item",
+    "published",
+    "ours",
+    "std",
+    "seeds",
+    "tolerance",
+    "verdict",
+    "budget",
+    "profile",
+    "data",
+    "device",
+]
+MODELS = {
+    "neuronio_branch_elm": ("Tab S8", "Branch-ELM"),
+    "neuronio_elm": ("Tab S9", "ELM"),
+    "neuronio_lstm": ("Tab S10", "LSTM"),
+}
+SIZE = {"Branch-ELM": "d_m", "ELM": "d_m", "LSTM": "n"}
+
+# score -> (column of a run, published column, tolerance, which way is better). AUC and RMSE by the released evaluation, as published.
+# Tolerances: sampling error of a test set of 64 simulations (bootstrap SD 0.0014 and 0.05 mV) and of three seeds.
+SCORES = {
+    "auc": ("test_released_auc", "spike_auc_mean", 0.002, "higher"),
+    "rmse": ("test_released_rmse", "voltage_rmse_mean", 0.05, "lower"),
+}
+COUNTS = {"parameters": ("trainable_parameters", 0.02), "flops": ("flops_per_sample", 0.01)}  # relative tolerance
+SUFFICIENT_AUC = 0.991  # "sufficiently good" spike prediction, Section 4.1
+README_MARKS = ("<!-- verdicts -->", "<!-- /verdicts -->")
+
+
+def published_neuronio() -> pd.DataFrame:
+    """Tables S8 to S10: model, size, trainable_parameters, flops_per_sample, voltage_rmse_mean/_std (mV), spike_auc_mean/_std."""
+    return pd.read_csv(PUBLISHED / "neuronio_models.csv")
+
+
+def read_runs(folder: str | Path, experiment: str) -> pd.DataFrame:
+    """Results of an experiment, a row each run, divergent ones included. Raises DataError when it was not run."""
+    path = Path(folder) / "runs" / f"{experiment}.csv"
+    if not path.is_file():
+        raise DataError(f"{path} is missing: run `dvc repro train@{experiment}`")
+    return pd.read_csv(path)
+
+
+def neuronio_table(runs: pd.DataFrame, model: str) -> pd.DataFrame:
+    """One of Tables S8 to S10: ours beside the published values, a row each size that either has.
+
+    Means and standard deviations (population, as one run then has 0) are over the runs that did not diverge.
+    """
+    kept = runs[~runs.diverged]
+    columns = {**{k: v[0] for k, v in SCORES.items()}, "auc_clean": "test_auc", "rmse_clean": "test_rmse",
+               "tp": "test_released_tp_at_0.0025_fp", "tp_01": "test_released_tp_at_0.01_fp"}  # fmt: skip
+    rows = []
+    for size, group in kept.groupby("size"):
+        row = {"size": size, "parameters": group.parameters.iloc[0], "flops": group.flops.iloc[0], "seeds": len(group)}
+        for name, column in columns.items():
+            row |= {f"{name}_mean": group[column].mean(), f"{name}_std": group[column].std(ddof=0)}
+        rows.append(row)
+    ours = pd.DataFrame(
+        rows, columns=["size", "parameters", "flops", "seeds", *(f"{n}_{s}" for n in columns for s in ("mean", "std"))]
+    )
+    ours = ours.merge(runs.groupby("size").diverged.sum().rename("diverged").astype(int), on="size", how="outer")
+    theirs = published_neuronio().query("model == @model").rename(columns={
+        "trainable_parameters": "parameters", "flops_per_sample": "flops", "voltage_rmse_mean": "rmse_mean",
+        "voltage_rmse_std": "rmse_std", "spike_auc_mean": "auc_mean", "spike_auc_std": "auc_std"}).drop(columns=["model", "size_name"])  # fmt: skip
+    table = theirs.merge(ours, on="size", how="outer", suffixes=("_published", "")).sort_values("size")
+    table.insert(0, "model", model)
+    return table.reset_index(drop=True)
+
+
+def labels(runs: pd.DataFrame) -> dict:
+    """Where the numbers of an experiment come from: budget, profile, data, device. Raises DataError if runs of two kinds are mixed."""
+    mixed = [name for name in ("profile", "source", "morphology", "device", "budget") if runs[name].nunique() > 1]
+    if mixed:
+        raise DataError(f"runs of {runs.experiment.iloc[0]} differ in {mixed}: a table never mixes them")
+    first = runs.iloc[0]
+    data = "real" if first.source == "real" else f"generated ({first.morphology})"
+    return {"budget": float(first.budget), "profile": first.profile, "data": data, "device": first.device}
+
+
+def describe(runs: pd.DataFrame) -> str:
+    """The same in one line, for figures."""
+    where = labels(runs)
+    return f"profile {where['profile']}, {where['data']} data, {where['device']}, {100 * where['budget']:.3g} % of the published optimiser budget"
+
+
+def verdicts(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """A row for each published cell of Tables S8 to S10 and each claim in words about them.
+
+    reproduced: a score is at least as good as the published one less the tolerance; a count is within it.
+    """
+    rows = []
+    for experiment, (claim, model) in MODELS.items():
+        where = labels(runs[experiment])
+        for entry in tables[experiment].dropna(subset=["auc_mean_published"]).itertuples():
+            item = f"{model} {SIZE[model]}={int(entry.size)}"
+            ran = entry.seeds == entry.seeds
+            for name, (_, _, tolerance, better) in SCORES.items():
+                published, ours = getattr(entry, f"{name}_mean_published"), getattr(entry, f"{name}_mean")
+                good = ours >= published - tolerance if better == "higher" else ours <= published + tolerance
+                rows.append(_row(claim, f"{item} {name.upper()}{'' if name == 'auc' else ' (mV)'}", published, ours,
+                                 getattr(entry, f"{name}_std"), entry.seeds, tolerance, good if ran else None, where))  # fmt: skip
+            for name, (_, relative) in COUNTS.items():
+                published, ours = getattr(entry, f"{name}_published"), getattr(entry, name)
+                rows.append(_row(claim, f"{item} {name}", published, ours, np.nan, np.nan, relative * published,
+                                 abs(ours - published) <= relative * published if ran else None, {**where, "budget": np.nan}))  # fmt: skip
+    return pd.DataFrame(rows + _claims(tables, runs), columns=COLUMNS)
+
+
+def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> list[dict]:
+    """Claims in words, each a rule over the tables."""
+    branch, elm, lstm = (tables[name] for name in MODELS)
+    where = labels(runs["neuronio_branch_elm"])
+
+    def at(table, **cell):
+        ((name, value),) = cell.items()
+        found = table[(table[name] == value) & table.auc_mean.notna()]
+        return found.iloc[0] if len(found) else None
+
+    def passes(claim, item, row, tolerance=0.0):
+        if row is None:
+            return _row(claim, item, SUFFICIENT_AUC, np.nan, np.nan, np.nan, tolerance, None, where)
+        return _row(
+            claim,
+            item,
+            SUFFICIENT_AUC,
+            row.auc_mean,
+            row.auc_std,
+            row.seeds,
+            tolerance,
+            row.auc_mean >= SUFFICIENT_AUC,
+            where,
+        )
+
+    def above(item, better, worse):
+        if better is None or worse is None:
+            return _row("Fig 2", item, np.nan, np.nan, np.nan, np.nan, 0.0, None, where)
+        gap = better.auc_mean - worse.auc_mean
+        return _row("Fig 2", item, 0.0, gap, float(np.hypot(better.auc_std, worse.auc_std)), min(better.seeds, worse.seeds), 0.0,
+                    gap > 0 and better.rmse_mean < worse.rmse_mean, where)  # fmt: skip
+
+    return [
+        passes(
+            "headline", "Branch-ELM with about 8 thousand parameters (d_m=20) reaches AUC 0.991", at(branch, size=20)
+        ),
+        passes("Fig 2", "ELM with about 53 thousand parameters (d_m=20) reaches AUC 0.991", at(elm, size=20)),
+        passes("Fig 2", "LSTM with 266 thousand parameters (n=50) reaches AUC 0.991", at(lstm, size=50)),
+        above(
+            "AUC of ELM (d_m=20) less that of an LSTM of as many parameters (n=10), RMSE lower",
+            at(elm, size=20),
+            at(lstm, size=10),
+        ),
+        above(
+            "AUC of Branch-ELM (d_m=20) less that of an LSTM of as many parameters (n=2), RMSE lower",
+            at(branch, size=20),
+            at(lstm, size=2),
+        ),
+    ]
+
+
+def _row(claim, item, published, ours, std, seeds, tolerance, good, where) -> dict:
+    verdict = "not run" if good is None else "reproduced" if good else "not reproduced"
+    seeds = 0 if good is None else int(seeds) if seeds == seeds else ""
+    values = {"published": published, "ours": ours, "std": std, "tolerance": tolerance}
+    values = {name: "" if value != value else float(f"{value:.6g}") for name, value in values.items()}
+    budget = "" if where["budget"] != where["budget"] or good is None else float(f"{where['budget']:.3g}")
+    return {"claim": claim, "item": item, **values, "seeds": seeds, "verdict": verdict, **where, "budget": budget}
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """The verdict table for the README: rows that were run, and one line that counts the rest."""
+    ran = frame[frame.verdict != "not run"]
+    scored = ran[ran.budget.astype(str).ne("") & ran.budget.notna()]
+    lines = ["| claim | item | published | ours | verdict | budget |", "|---|---|---|---|---|---|"]
+    for row in scored.itertuples():
+        spread = f" ± {row.std:.2g}" if row.seeds and int(row.seeds) > 1 else ""
+        lines.append(
+            f"| {row.claim} | {row.item} | {row.published:.5g} | {row.ours:.5g}{spread} | {row.verdict} | {row.budget:.3g} |"
+        )
+    first = frame.iloc[0]
+    counts = ran.drop(scored.index)
+    lines += ["", f"Profile `{first.profile}`, {first.data} data, {first.device}. Budget: fraction of the published optimiser steps. "
+              f"Parameter and FLOP counts: {int((counts.verdict == 'reproduced').sum())} of {len(counts)} within tolerance. "
+              f"Not run under this profile: {len(frame) - len(ran)} of {len(frame)} rows. All rows: `results/verdicts.csv`."]  # fmt: skip
+    return "\n".join(lines)
+
+
+def write_readme(path: Path, frame: pd.DataFrame) -> None:
+    """Put the verdict table between its marks in a README. Raises DataError when the marks are gone."""
+    text = path.read_text()
+    start, end = README_MARKS
+    if start not in text or end not in text:
+        raise DataError(f"{path} has lost {start} or {end}: put them back where the verdict table belongs")
+    head, tail = text.split(start)[0], text.split(end)[1]
+    path.write_text(f"{head}{start}\n{markdown(frame)}\n{end}{tail}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m elm_lib.paper", description="Print every verdict.")
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--readme", type=Path, help="also renew the verdict table in this README")
+    options = parser.parse_args(arguments)
+    path = options.results / VERDICTS
+    if not path.is_file():
+        raise SystemExit(f"{path} is missing: run `make repro`")
+    frame = pd.read_csv(path)
+    print(frame.fillna("").to_string(index=False))
+    if options.readme:
+        write_readme(options.readme, frame)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Long work that is killed must leave nothing behind: no orphan that goes on writing, no half file, no stale lock."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+from tqdm.auto import tqdm
+
+POLL_S = 0.5
+
+
+def die_with(pid: int) -> None:
+    """End this process and its children as soon as process `pid` is gone; a thread watches it."""
+    try:
+        watched = psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        os._exit(1)
+    threading.Thread(target=_watch, args=(watched,), daemon=True).start()
+
+
+def _watch(watched: psutil.Process) -> None:
+    pause = threading.Event()
+    while watched.is_running() and watched.status() != psutil.STATUS_ZOMBIE:
+        pause.wait(POLL_S)
+    for child in psutil.Process().children(recursive=True):
+        child.kill()
+    os._exit(1)
+
+
+def ancestor(name: str) -> int:
+    """PID of the nearest ancestor whose command line holds `name`, else of the parent."""
+    for process in psutil.Process().parents():
+        try:
+            if any(name in Path(part).name for part in process.cmdline()[:3]):
+                return process.pid
+        except (psutil.AccessDenied, psutil.NoSuchProcess):
+            continue
+    return os.getppid()
+
+
+@contextmanager
+def locked(folder: Path):
+    """Hold a folder for one writer: waits for a former writer that is still ending. The lock dies with its process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def progress(total: int, what: str, unit: str, initial: int = 0) -> Iterator[tqdm]:
+    """A progress bar: in the notebook when a person runs it, on the terminal when the pipeline does."""
+    terminal = os.environ.get("ELM_TERMINAL")
+    file = None
+    if terminal:
+        with suppress(OSError):
+            file = open(terminal, "a")  # noqa: SIM115
+    try:
+        options = {} if file is None else {"file": file, "mininterval": 2}
+        with tqdm(total=total, desc=what, unit=unit, initial=initial, **options) as bar:
+            yield bar
+    finally:
+        if file is not None:
+            file.close()

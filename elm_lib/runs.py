@@ -1,0 +1,203 @@
+"""Map the runs of an experiment over local processes or a Slurm job array; what is done already is not done again."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pandas as pd
+import submitit
+
+from elm_lib.config import Params, Runner
+from elm_lib.errors import DataError
+from elm_lib.models import model_class
+from elm_lib.processes import progress
+from elm_lib.training import Run, pick_device, train_run
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+class TrainTask(submitit.helpers.Checkpointable):
+    """A run as submitit wants it: preempted or out of time on Slurm, it is queued again and resumes its checkpoint."""
+
+    def __call__(self, run: Run, parent_pid: int | None = None) -> str:
+        train_run(run, parent_pid)
+        return str(run.result)
+
+
+def plan(params: Params, experiment: str, profile: str, *, data: str | Path, folder: str | Path) -> list[Run]:
+    """The runs of an experiment under a profile: every value of `vary` with every seed, each in a folder named by what decides it."""
+    capped, budget = params.capped(experiment, profile)
+    manifest = read_manifest(Path(data))
+    code, device, runner = (
+        code_version("elm_lib.training", f"elm_lib.tasks.{capped.data}", model_class(capped.model).__module__),
+        pick_device(params.device),
+        params.profiles[profile].runner,
+    )
+    runs = []
+    for value in capped.values:
+        for seed in capped.seeds:
+            decides = {"model": capped.model | {capped.vary: value}, "train": capped.train.model_dump(), "seed": seed}
+            key = digest(
+                {**decides, "data": manifest["sha256"], "code": code, "device": device, "threads": runner.threads}
+            )[:16]
+            labels = {
+                "profile": profile,
+                "source": manifest["source"],
+                "morphology": manifest["morphology"],
+                "budget": budget,
+            }
+            runs.append(Run(experiment, capped.data, **decides, data=str(data), folder=str(Path(folder) / experiment / key),
+                            device=device, threads=runner.threads, labels=labels))  # fmt: skip
+    return runs
+
+
+def execute(runs: list[Run], runner: Runner) -> None:
+    """Do the runs that have no result yet: in this process ("debug"), in `jobs` processes ("local"), or on Slurm.
+
+    Killed at any point, the next call goes on from the checkpoints. Raises the first error of a run.
+    """
+    missing = [run for run in runs if not run.result.exists()]
+    if not missing:
+        return
+    executor = submitit.AutoExecutor(folder=Path(runs[0].folder).parent / "jobs", cluster=runner.cluster)
+    executor.update_parameters(timeout_min=60 * 24 * 7)
+    if runner.cluster == "slurm":
+        executor.update_parameters(slurm_array_parallelism=runner.jobs, cpus_per_task=runner.threads, **runner.slurm)
+    waiting, active = list(missing), []
+    total = sum(run.train["epochs"] * run.train["batches_per_epoch"] for run in missing)
+    with progress(total, missing[0].experiment, "step") as bar:
+        if runner.cluster == "slurm":
+            active = executor.map_array(TrainTask(), waiting)
+            waiting = []
+        while waiting or active:
+            while waiting and len(active) < runner.jobs:
+                active.append(
+                    executor.submit(TrainTask(), waiting.pop(0), None if runner.cluster == "debug" else os.getpid())
+                )
+            active = [job for job in active if not (job.done() and job.result())]
+            bar.n = sum(_steps_done(run) for run in missing)
+            bar.refresh()
+            if active:
+                time.sleep(0.5)
+
+
+def _steps_done(run: Run) -> int:
+    try:
+        if run.result.exists():
+            return run.train["epochs"] * run.train["batches_per_epoch"]
+        return json.loads((Path(run.folder) / "progress.json").read_text())["step"]
+    except OSError:
+        return 0
+
+
+def collect(runs: list[Run]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Results, learning curves and cost of finished runs, a row each run (each epoch of a run).
+
+    Cost (wall time, device) is kept apart: it differs from one execution to the next, results do not.
+    """
+    results, curves, costs = [], [], []
+    for run in runs:
+        content = json.loads(run.result.read_text())
+        names = {
+            "experiment": run.experiment,
+            **{k: v for k, v in run.model.items() if not isinstance(v, list)},
+            "seed": run.seed,
+        }
+        results.append({**names, **run.labels, "device": run.device, **content["result"]})
+        curve = pd.read_csv(Path(run.folder) / "curve.csv")
+        for name in ("seed", "size"):
+            curve.insert(0, name, run.seed if name == "seed" else size(run))
+        curves.append(curve)
+        costs.append(
+            {
+                "size": size(run),
+                "seed": run.seed,
+                **json.loads((Path(run.folder) / "cost.json").read_text()),
+                "commit": commit(),
+            }
+        )
+    frame = pd.DataFrame(results)
+    frame.insert(1, "size", [size(run) for run in runs])
+    return frame, pd.concat(curves, ignore_index=True), pd.DataFrame(costs)
+
+
+def size(run: Run) -> int:
+    """d_m of an ELM, hidden size of an LSTM."""
+    return run.model.get("d_m") or run.model.get("hidden_size")
+
+
+def read_manifest(data: Path) -> dict:
+    """manifest.json of a prepared data set: its hash, source and morphology. Raises DataError when it is not there."""
+    path = data / "manifest.json"
+    if not path.is_file():
+        raise DataError(f"{path} is missing: the data set is not prepared; run `dvc repro preprocess_neuronio`")
+    return json.loads(path.read_text())
+
+
+def digest(content) -> str:
+    """sha256 of anything JSON can hold."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def code_version(*modules: str) -> str:
+    """sha256 over the code of modules of elm_lib and of all that they import of elm_lib, at any depth; comments and docstrings aside."""
+    paths = set().union(*(imported(module_path(module)) for module in modules))
+    return digest({str(path.relative_to(PACKAGE)): _code(path) for path in sorted(paths)})
+
+
+def _code(path: Path) -> str:
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if (
+            isinstance(body, list)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
+            node.body = body[1:] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def module_path(module: str) -> Path:
+    path = PACKAGE.parent.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def imported(source: Path | str) -> set[Path]:
+    """Files of elm_lib that a file (or source text) imports at any depth, itself included if it belongs to elm_lib."""
+    todo, found = [source], set()
+    while todo:
+        current = todo.pop()
+        if isinstance(current, Path):
+            if current in found:
+                continue
+            found.add(current)
+        for node in ast.walk(ast.parse(current.read_text() if isinstance(current, Path) else current)):
+            names = []
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "elm_lib":
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names if alias.name.split(".")[0] == "elm_lib"]
+            for name in names:
+                parts = name.split(".")
+                paths = [module_path(".".join(parts[:k])) for k in range(1, len(parts) + 1)]
+                # the package's own __init__ only offers neuron lazily; it makes nobody depend on the neuron
+                todo += [p for p in paths if p.is_file() and p != PACKAGE / "__init__.py"]
+    return found
+
+
+def commit() -> str:
+    """The commit that the code was at, marked when the tree had changes; "unknown" outside git."""
+    try:
+        return subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=PACKAGE, capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

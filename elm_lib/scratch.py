@@ -1,0 +1,25 @@
+"""Notebooks opened by hand work on smoke-sized data below scratch/; what an earlier notebook would have left there is made here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elm_lib.notebook import run
+
+ROOT = "scratch"
+
+
+def ensure(*needed: str | Path) -> None:
+    """Run the notebooks before this one, smoke-sized, where a needed file below scratch/ is missing; elsewhere do nothing.
+
+    The pipeline passes its own paths, so there this never acts: what is missing there is an error.
+    """
+    if not any(Path(path).parts[0] == ROOT and not Path(path).exists() for path in needed):
+        return
+    done = Path(ROOT) / "notebooks"
+    run(Path("download.ipynb"), done / "download.ipynb", {})
+    run(Path("preprocess_neuronio.ipynb"), done / "preprocess_neuronio.ipynb", {})
+    for experiment in ("neuronio_branch_elm", "neuronio_elm", "neuronio_lstm"):
+        path = Path(ROOT) / "results" / "runs" / f"{experiment}.csv"
+        if path in map(Path, needed) and not path.exists():
+            run(Path("train.ipynb"), done / f"train_{experiment}.ipynb", {"experiment": experiment})

@@ -1,0 +1,1 @@
+"""The biophysical neuron that generates NeuronIO: morphology, channels, cable equation, inputs."""

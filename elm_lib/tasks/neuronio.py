@@ -1,0 +1,103 @@
+"""NeuronIO: predict the output spikes and the soma voltage of a layer-5 pyramidal cell from its synaptic input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elm_lib.data.neuronio import N_CHANNELS, SimulationSet, unscale_voltage
+from elm_lib.data.neuronio_windows import Batch, Windows, read_batch
+from elm_lib.metrics import spike_scores, voltage_scores
+from elm_lib.optimisation import Train
+
+WINDOW_MS, STRIDE_MS = (
+    500,
+    350,
+)  # released evaluation: windows of 500 ms every 350; all but the first lose their first 150
+START_MS = 500  # the first 500 ms of a simulation are not scored
+MOST_SPIKES = 24  # the released evaluation leaves out simulations with more output spikes
+
+
+class Task:
+    """Batches, loss and scores of NeuronIO, for `elm_lib.training`.
+
+    folder  holds train/, valid/, test/; see `elm_lib.data.neuronio`
+    A model's output (B, T, 2) is a spike logit and the scaled voltage. A run keeps the weights of lowest `select`.
+    """
+
+    input_size, d_o = N_CHANNELS, 2
+    select = "rmse"  # validation, mV
+
+    def __init__(self, folder: str | Path, train: Train, seed: int) -> None:
+        self.folder, self.burn_in_ms = Path(folder), train.burn_in_ms
+        self._windows = Windows(self.split("train"), window_ms=train.window_ms, batch_size=train.batch_size, seed=seed)
+
+    def split(self, name: str) -> SimulationSet:
+        return SimulationSet(self.folder / name)
+
+    def batch(self, epoch: int, step: int) -> Batch:
+        """The batch of that name, whoever asks and in whatever order."""
+        return self._windows.batch(epoch, step)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """0.5 BCE(spike) + 0.5 MSE(scaled voltage), after the burn-in of each window."""
+        y, _ = model(batch.x)
+        y = y[:, self.burn_in_ms :]
+        spike, voltage = batch.spike[:, self.burn_in_ms :], batch.voltage[:, self.burn_in_ms :]
+        return 0.5 * F.binary_cross_entropy_with_logits(y[..., 0], spike) + 0.5 * F.mse_loss(y[..., 1], voltage)
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        """Scores for model selection."""
+        return evaluate(model, self.split("valid"))["clean"]
+
+    def test(self, model: nn.Module) -> dict[str, float]:
+        """Every score on the validation and the test set, by both protocols: `test_auc`, `test_released_auc`, ..."""
+        scores = {}
+        for split in ("valid", "test"):
+            for protocol, values in evaluate(model, self.split(split)).items():
+                prefix = split if protocol == "clean" else f"{split}_{protocol}"
+                scores |= {f"{prefix}_{name}": value for name, value in values.items()}
+        return scores
+
+
+@torch.no_grad()
+def predict(model: nn.Module, simulations: SimulationSet, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Spike probability and voltage (mV) that a model predicts for simulation n, (duration_ms,) each.
+
+    The simulation is read in windows of 500 ms moved by 350, each from a zero state, as released: the first 150 ms of
+    each window but the first are discarded, the last window is filled up with silence.
+    """
+    duration = simulations.duration_ms(n)
+    count = 1 + max(0, -(-(duration - WINDOW_MS) // STRIDE_MS))
+    starts = [STRIDE_MS * k for k in range(count)]
+    device = next(model.parameters()).device
+    y, _ = model(read_batch(simulations, [n] * count, starts, WINDOW_MS).to(device).x)
+    y = torch.cat([y[0], y[1:, WINDOW_MS - STRIDE_MS :].flatten(0, 1)])[:duration].double().cpu()
+    return torch.sigmoid(y[:, 0]).numpy(), unscale_voltage(y[:, 1].numpy())
+
+
+def evaluate(model: nn.Module, simulations: SimulationSet) -> dict[str, dict[str, float]]:
+    """Scores by two protocols, from 500 ms on.
+
+    clean     predictions as they are, every simulation
+    released  the released evaluation, for numbers comparable with the published ones: the predicted voltage is shifted
+              and scaled to the targets' overall mean and standard deviation, simulations with more than 24 output
+              spikes are left out
+    """
+    model.eval()
+    p, v, spike, voltage = (np.stack(a) for a in zip(*(
+        (*predict(model, simulations, n), *simulations.targets(n)) for n in range(len(simulations)))))  # fmt: skip
+    voltage = unscale_voltage(voltage.astype(np.float64))
+    clean = _scores(spike, p, voltage, v)
+    spread = v.std()
+    v = (v - v.mean()) / (spread if spread > 0 else 1.0) * voltage.std() + voltage.mean()
+    kept = spike.sum(1) <= MOST_SPIKES
+    return {"clean": clean, "released": _scores(spike[kept], p[kept], voltage[kept], v[kept])}
+
+
+def _scores(spike: np.ndarray, p: np.ndarray, voltage: np.ndarray, v: np.ndarray) -> dict[str, float]:
+    return spike_scores(spike[:, START_MS:], p[:, START_MS:]) | voltage_scores(voltage[:, START_MS:], v[:, START_MS:])

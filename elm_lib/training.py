@@ -1,0 +1,200 @@
+"""One training loop for every task: cosine decay over the whole run, model selection, divergence, exact resume."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from elm_lib.data.prefetch import prefetch
+from elm_lib.errors import ConfigError
+from elm_lib.flops import count
+from elm_lib.models import build
+from elm_lib.optimisation import Train, learning_rate
+from elm_lib.processes import die_with, locked
+from elm_lib.store import write_text
+from elm_lib.tasks import task_class
+
+OPTIMIZERS = {"adam": torch.optim.Adam, "adamax": torch.optim.Adamax}
+CHECKPOINT_S = 20.0  # seconds between checkpoints within an epoch
+CHECK_EVERY = 50  # steps between looks at the loss: each look waits for a GPU
+
+
+@dataclass(frozen=True)
+class Run:
+    """One model, one seed: all that decides its result, and where the result goes."""
+
+    experiment: str
+    task: str
+    model: dict[str, Any]
+    train: dict[str, Any]
+    seed: int
+    data: str  # folder of the data set
+    folder: str  # runs/<experiment>/<key>
+    device: str = "cpu"
+    threads: int = 1
+    labels: dict[str, Any] = field(default_factory=dict)  # carried into the result: profile, data source, budget, ...
+
+    @property
+    def result(self) -> Path:
+        return Path(self.folder) / "result.json"
+
+
+def pick_device(wanted: str) -> str:
+    """ "auto" -> "cuda" or "cpu". Raises ConfigError when "cuda" is asked for and there is none."""
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "params.yaml: device = 'cuda', but torch sees no CUDA device: install a CUDA build of torch, or set device: auto"
+        )
+    return wanted
+
+
+def train_run(run: Run, parent_pid: int | None = None, stop: Callable[[int], bool] = lambda step: False) -> None:
+    """Train, select on validation, test; writes run.folder/{result.json, curve.csv, model.safetensors, cost.json}.
+
+    A run that was killed goes on from its last checkpoint and ends with the same weights, bit for bit, on one machine's
+    CPU with the same number of threads. result.json appears last and at once: where it is, the run is done.
+
+    parent_pid  end when that process is gone
+    stop        called before each step; True abandons the run there, as a kill would (for tests)
+    """
+    if parent_pid:
+        die_with(parent_pid)
+    with locked(Path(run.folder)):
+        if not run.result.exists():
+            _train(run, Train.model_validate(run.train), stop)
+
+
+def _train(run: Run, train: Train, stop: Callable[[int], bool]) -> None:
+    folder, started = Path(run.folder), time.time()
+    torch.set_num_threads(run.threads)
+    torch.manual_seed(run.seed)
+    task = task_class(run.task)(run.data, train, run.seed)
+    model = build(run.model, input_size=task.input_size, d_o=task.d_o).to(run.device)
+    optimizer = OPTIMIZERS[train.optimizer]([p for p in model.parameters() if p.requires_grad], lr=train.lr)
+    state = {
+        "step": 0,
+        "curve": [],
+        "best": None,
+        "best_score": math.inf,
+        "best_epoch": -1,
+        "loss_sum": 0.0,
+        "seconds": 0.0,
+        "diverged": False,
+    }
+    checkpoint = folder / "checkpoint.pt"
+    if checkpoint.exists():
+        saved = torch.load(checkpoint, weights_only=True, map_location=run.device)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        torch.set_rng_state(saved["rng"].cpu())
+        state = saved["state"]
+    before = state["seconds"]
+
+    def save() -> None:
+        state["seconds"] = before + time.time() - started
+        temporary = checkpoint.with_suffix(".tmp")
+        torch.save(
+            {
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "rng": torch.get_rng_state(),
+                "state": state,
+            },
+            temporary,
+        )
+        os.replace(temporary, checkpoint)
+
+    keys = [divmod(step, train.batches_per_epoch) for step in range(state["step"], train.steps)]
+    loss_sum, saved_at = torch.tensor(state["loss_sum"], device=run.device, dtype=torch.float64), time.time()
+    model.train()
+    for (epoch, step), batch in zip(keys, prefetch(lambda key: task.batch(*key), keys)):
+        if stop(state["step"]):
+            return
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(train, state["step"])
+        loss = task.loss(model, batch.to(run.device))
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if train.clip_grad_norm:
+            nn.utils.clip_grad_norm_(model.parameters(), train.clip_grad_norm)
+        optimizer.step()
+        loss_sum += loss.detach()
+        state["step"] += 1
+        last = step == train.batches_per_epoch - 1
+        if not last and state["step"] % CHECK_EVERY:
+            continue
+        state["loss_sum"] = float(loss_sum)
+        state["diverged"] = not math.isfinite(state["loss_sum"])
+        if last and not state["diverged"]:
+            scores = task.validate(model)
+            model.train()
+            row = {"epoch": epoch, "step": state["step"], "train_loss": state["loss_sum"] / train.batches_per_epoch}
+            state["curve"].append(row | {f"valid_{name}": value for name, value in scores.items()})
+            score = scores[task.select]
+            state["diverged"] = not math.isfinite(score)
+            if score < state["best_score"]:
+                state |= {
+                    "best_score": score,
+                    "best_epoch": epoch,
+                    "best": {k: v.detach().cpu().clone() for k, v in model.state_dict().items()},
+                }
+            loss_sum.zero_()
+            state["loss_sum"] = 0.0
+        if state["diverged"]:
+            break
+        if last or time.time() - saved_at > CHECKPOINT_S:
+            save()
+            saved_at = time.time()
+        write_text(folder / "progress.json", json.dumps({"step": state["step"]}))
+
+    _finish(run, train, task, model, state)
+    write_text(
+        folder / "cost.json",
+        json.dumps({"wall_s": round(before + time.time() - started, 1), "device": _device_name(run.device)}),
+    )
+    checkpoint.unlink(missing_ok=True)
+
+
+def _finish(run: Run, train: Train, task, model: nn.Module, state: dict) -> None:
+    """Test the selected weights and write the results; result.json last."""
+    folder = Path(run.folder)
+    scores = {}
+    if not state["diverged"]:
+        model.load_state_dict(state["best"])
+        scores = task.test(model)
+        save_file({k: v.contiguous().cpu() for k, v in model.state_dict().items()}, folder / "model.safetensors")
+    header = list(state["curve"][0]) if state["curve"] else ["epoch", "step", "train_loss"]
+    write_text(
+        folder / "curve.csv",
+        "\n".join([",".join(header), *(",".join(repr(row[k]) for k in header) for row in state["curve"])]) + "\n",
+    )
+    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    result = {"parameters": parameters, "flops": count(model, train.window_ms), "diverged": state["diverged"], "steps": state["step"],
+              "best_epoch": state["best_epoch"], **scores}  # fmt: skip
+    write_text(run.result, json.dumps({"run": asdict(run), "result": result}, indent=1))
+
+
+def _device_name(device: str) -> str:
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name()
+    try:
+        names = [
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ]
+    except OSError:
+        names = []
+    return f"CPU: {names[0]}" if names else "CPU"

@@ -1,0 +1,55 @@
+"""Trained weights: kept with the description of their model, loaded by size."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+from safetensors.torch import load_file
+from torch import nn
+
+from elm_lib.errors import DataError
+from elm_lib.models import build
+from elm_lib.runs import Run, size
+from elm_lib.store import write_json
+from elm_lib.tasks import task_class
+
+MODEL_JSON = "model.json"
+
+
+def save(runs: list[Run], folder: str | Path) -> None:
+    """folder/<experiment>/<size>_<seed>.safetensors of every run that did not diverge, and model.json."""
+    folder = Path(folder) / runs[0].experiment
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for run in runs:
+        source = Path(run.folder) / "model.safetensors"
+        if source.exists():  # a divergent run has none
+            shutil.copyfile(source, folder / f"{size(run)}_{run.seed}.safetensors")
+    write_json(folder / MODEL_JSON, {f"{size(run)}_{run.seed}": {"task": run.task, "model": run.model} for run in runs})
+
+
+def load_best(runs: pd.DataFrame, folder: str | Path, *, size: int) -> nn.Module:
+    """The run of this size with the lowest validation RMSE, ready to predict. Raises DataError when there is none."""
+    kept = runs[(runs["size"] == size) & ~runs.diverged]
+    if kept.empty:
+        raise DataError(
+            f"no finished run of size {size} in {runs.experiment.iloc[0]}: add it to points in params.yaml and run the experiment"
+        )
+    best = kept.loc[kept.valid_rmse.idxmin()]
+    return load(Path(folder) / best.experiment / f"{size}_{best.seed}.safetensors")
+
+
+def load(path: Path) -> nn.Module:
+    """A trained model from its .safetensors, built as model.json beside it says. Raises DataError when either is missing."""
+    description = path.with_name(MODEL_JSON)
+    for needed in (path, description):
+        if not needed.is_file():
+            raise DataError(f"{needed} is missing: run `dvc repro train@{path.parent.name}`")
+    entry = json.loads(description.read_text())[path.stem]
+    task = task_class(entry["task"])
+    model = build(entry["model"], input_size=task.input_size, d_o=task.d_o)
+    model.load_state_dict(load_file(path))
+    return model.eval()

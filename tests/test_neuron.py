@@ -1,0 +1,283 @@
+"""The neuron against the authors' released implementation, against its own one-step equations, and as a drop-in for nn.LSTM."""
+
+import copy
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from elm_lib import ELM, BranchELM
+from elm_lib.baselines import LSTM
+from elm_lib.errors import DataError
+from elm_lib.official import translate
+
+MODELS = ("num_memory_1", "num_memory_5", "num_memory_20", "num_memory_50", "best_elm_neuron")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_released_weights_give_the_released_outputs(shared, name):
+    golden = np.load(shared / "official" / "neuronio_golden.npz")
+    x = torch.zeros(tuple(golden["input_shape"]))
+    x[tuple(torch.from_numpy(golden["input_indices"].astype(np.int64)).T)] = torch.from_numpy(
+        golden["input_values"]
+    ).float()
+    model = ELM.from_official(shared / "official" / name)
+    with torch.no_grad():
+        y, _ = model(x)
+        interleaved, _ = ELM.from_official(shared / "official" / name, channels="interleaved")(
+            x.view(*x.shape[:2], 2, 639).transpose(2, 3).flatten(2)
+        )
+    ours = torch.stack([torch.sigmoid(y[..., 0]), 10 * y[..., 1]], -1).numpy()
+    scale = np.abs(golden[f"{name}.output"]).max((0, 1))
+    assert np.max(np.abs(ours - golden[f"{name}.output"]) / scale) < 1e-5
+    assert torch.allclose(interleaved, y, atol=1e-5)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("kind", ["plain", "branch"])
+@pytest.mark.parametrize("engine", ["reference", "torch"])
+def test_gradients_equal_the_released_gradients(shared, version, kind, engine):
+    golden = {
+        k[len(f"{version}.{kind}.") :]: torch.from_numpy(v)
+        for k, v in np.load(shared / "official" / "gradient_golden.npz").items()
+        if k.startswith(f"{version}.{kind}.")
+    }
+    options = dict(
+        d_m=5,
+        d_o=3,
+        lambda_=5.0,
+        delta_t=2.0,
+        tau_m_range=(1, 50),
+        tau_m_bounds=(1, 50),
+        tanh="scaled",
+        engine=engine,
+        learn_w_s=True,
+        batch_first=True,
+        memory_update="original" if version == "v1" else "improved",
+    )
+    model = (ELM(12, **options) if kind == "plain" else BranchELM(12, d_tree=4, d_brch=5, **options)).double()
+    state = translate({k[6:]: v for k, v in golden.items() if k.startswith("param.")})
+    missing, unexpected = model.load_state_dict({k: v for k, v in state.items() if v.numel()}, strict=False)
+    assert missing == ["tau_s"] and not unexpected
+    x = golden["x"].requires_grad_()
+    y, _ = model(x)
+    (y * torch.linspace(-1, 1, y.numel(), dtype=torch.float64).view_as(y)).sum().backward()
+    torch.testing.assert_close(y, golden["y"], rtol=0, atol=1e-9)
+    torch.testing.assert_close(x.grad, golden["grad.x"], rtol=0, atol=1e-9)
+    grads = translate({k[5:]: v for k, v in golden.items() if k.startswith("grad.") and k != "grad.x"})
+    named = dict(model.named_parameters())
+    assert set(grads) == set(named)
+    for key, value in grads.items():
+        torch.testing.assert_close(named[key].grad, value, rtol=0, atol=1e-9, msg=lambda m, k=key: f"{k}: {m}")
+
+
+def _neuron(kind, tau, l_mlp, update, activation, d_m=3):
+    options = dict(
+        d_o=2, l_mlp=l_mlp, memory_update=update, activation=activation, batch_first=True, tau_m_range=(1, 40)
+    )
+    vector = lambda n: torch.linspace(2, 9, n)  # noqa: E731
+    if kind == "plain":
+        model = ELM(7, d_m, tau_s=5.0 if tau == "shared" else vector(7), **options)
+    else:
+        model = BranchELM(
+            7,
+            d_m,
+            d_tree=3,
+            d_brch=4,
+            routing=kind,
+            tau_s={"shared": 5.0, "branch": vector(3), "synapse": vector(12)}[tau],
+            **options,
+        )
+    for p in model.parameters():
+        p.requires_grad_(True)
+    return model.double()
+
+
+def _steps(model, x, state=None):
+    outputs = []
+    for t in range(x.shape[1]):
+        y, state = model.step(x[:, t], state)
+        outputs.append(y)
+    return torch.stack(outputs, 1), state
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kind=st.sampled_from(["plain", "neighbourhood", "random"]),
+    tau=st.sampled_from(["shared", "branch", "synapse"]),
+    l_mlp=st.integers(0, 2),
+    update=st.sampled_from(["original", "improved"]),
+    activation=st.sampled_from(["relu", "silu"]),
+    batch=st.integers(1, 3),
+    d_m=st.integers(1, 4),
+    steps=st.sampled_from([1, 2, 63, 64, 65, 130]),
+    engine=st.sampled_from(["reference", "torch"]),
+)
+def test_sequence_equals_the_equations_step_by_step(kind, tau, l_mlp, update, activation, batch, d_m, steps, engine):
+    model = _neuron(kind, tau, l_mlp, update, activation, d_m)
+    model.engine = engine
+    x = torch.randn(batch, steps, 7, dtype=torch.float64, requires_grad=True)
+    s, m = model.zero_state(x[:, 0].detach())
+    state = (torch.randn_like(s).requires_grad_(), torch.randn_like(m).requires_grad_())
+    weight = torch.randn(batch, steps, 2, dtype=torch.float64)
+    results = []
+    for run in (model, lambda x, state: _steps(model, x, state)):
+        y, (s_t, m_t) = run(x, state)
+        leaves = [x, *state, *model.parameters()]
+        results.append([y, s_t, m_t, *torch.autograd.grad((y * weight).sum() + s_t.sum() + 2 * m_t.sum(), leaves)])
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_float32_at_paper_size_agrees_with_the_equations():
+    model = BranchELM(1278, 20, 2, batch_first=True)
+    x = (torch.rand(2, 500, 1278) < 0.01).float()
+    with torch.no_grad():
+        y, _ = model(x)
+        expected, _ = _steps(model, x)
+    assert (y - expected).abs().max() <= 1e-6 * expected.abs().max().clamp(min=1)
+
+
+@pytest.mark.parametrize(
+    "kind,tau", [("plain", "shared"), ("neighbourhood", "shared"), ("neighbourhood", "branch"), ("random", "synapse")]
+)
+def test_stream_in_pieces_equals_one_go(kind, tau):
+    model = _neuron(kind, tau, 1, "original", "relu")
+    x = torch.randn(2, 150, 7, dtype=torch.float64)
+    whole, (s, m) = model(x)
+    state, parts = None, []
+    for piece in x.split([1, 70, 64, 15], 1):
+        y, state = model(piece, state)
+        parts.append(y)
+    torch.testing.assert_close(torch.cat(parts, 1), whole)
+    torch.testing.assert_close(state[0], s)
+    torch.testing.assert_close(state[1], m)
+
+
+def test_stands_where_nn_lstm_stood():
+    x = torch.randn(11, 4, 6)
+    for make in (
+        lambda **k: nn.LSTM(6, 5, **k),
+        lambda **k: ELM(6, 5, **k),
+        lambda **k: BranchELM(6, 5, d_tree=3, d_brch=2, **k),
+    ):
+        first, second = make(), make(batch_first=True)
+        second.load_state_dict(first.state_dict())
+        out, state = first(x)
+        assert out.shape == (11, 4, 5)
+        swapped, _ = second(x.transpose(0, 1))
+        torch.testing.assert_close(swapped.transpose(0, 1), out)
+        single, _ = first(x[:, 2])
+        torch.testing.assert_close(single, out[:, 2])
+        first(x, state)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ELM(6, 4, 2, batch_first=True),
+        BranchELM(6, 4, 2, d_tree=3, d_brch=4, routing="random", routing_seed=7, batch_first=True),
+    ],
+)
+def test_copies_pickles_and_restores(model):
+    x = torch.randn(2, 9, 6)
+    expected = model(x)[0].detach()
+    other = (
+        BranchELM(6, 4, 2, d_tree=3, d_brch=4, routing="random", routing_seed=8, batch_first=True)
+        if isinstance(model, BranchELM)
+        else ELM(6, 4, 2, batch_first=True)
+    )
+    other.load_state_dict(model.state_dict())  # the drawn routing travels with the weights
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), other):
+        with torch.no_grad():
+            assert torch.equal(twin(x)[0], expected)
+
+
+def test_nan_in_the_input_reaches_the_output():
+    model = BranchELM(8, 3, 2, d_tree=2, d_brch=4, batch_first=True)
+    x = torch.zeros(1, 10, 8)
+    x[0, 4, 0] = torch.nan
+    y = model(x)[0]
+    assert torch.isnan(y[:, 4:]).all()
+
+
+def test_tau_m_stays_inside_its_bounds_and_starts_where_asked():
+    model = ELM(3, 50, tau_m_range=(1, 100), tau_m_bounds=(0, 500))
+    torch.testing.assert_close(model.tau_m, torch.linspace(1, 100, 50), rtol=1e-4, atol=1e-3)
+    model = ELM(3, 50, tau_m_range=(1, 1000), tau_m_bounds=(1, 1000), tau_m_init="logspace")
+    torch.testing.assert_close(model.tau_m, torch.logspace(0, 3, 50), rtol=1e-3, atol=1e-3)
+    with torch.no_grad():
+        model.proto_tau_m.normal_(std=100)
+    assert (model.tau_m >= 1).all() and (model.tau_m <= 1000).all() and torch.isfinite(model.kappa_m).all()
+
+
+@pytest.mark.parametrize(
+    "wrong,word",
+    [
+        (dict(d_m=0), "d_m=0"),
+        (dict(tanh="sigmoid"), "tanh='sigmoid'"),
+        (dict(tau_m_range=(0, 3)), "tau_m_range"),
+        (dict(tau_s=-1.0), "tau_s"),
+        (dict(tau_m_bounds=(5, 50)), "tau_m_bounds"),
+        (dict(delta_t=0), "delta_t"),
+        (dict(engine="fast"), "ELM_ENGINE"),
+    ],
+)
+def test_wrong_arguments_are_named(wrong, word):
+    with pytest.raises(ValueError, match=word):
+        ELM(4, **wrong)(torch.zeros(2, 1, 4))
+
+
+def test_wrong_shapes_are_named():
+    model = ELM(4, 3)
+    with pytest.raises(ValueError, match="input_size=4"):
+        model(torch.zeros(5, 2, 3))
+    with pytest.raises(ValueError, match="state has shapes"):
+        model(torch.zeros(5, 2, 4), model.zero_state(torch.zeros(3, 4)))
+    with pytest.raises(ValueError, match="d_tree"):
+        BranchELM(10, routing="none", d_tree=3, d_brch=3)
+
+
+# Tables S8 to S10: published counts, in thousands as printed; the rules are those of the published numbers (see the notes in the README)
+@pytest.mark.parametrize(
+    "d_m,published",
+    [(10, 26060), (15, 39390), (20, 52920), (25, 66650), (35, 94710), (50, 138300), (75, 214950), (100, 296600)],
+)
+def test_published_elm_parameter_counts(d_m, published):
+    model = ELM(1278, d_m, 2)
+    mlp_and_readout = sum(p.numel() for p in model.mlp.parameters()) + model.w_y.weight.numel()
+    assert mlp_and_readout + 5 * d_m == published
+    assert model.count_parameters() == mlp_and_readout + 2 + d_m  # what equation 1 names: read-out bias, tau_m
+
+
+@pytest.mark.parametrize("d_m,d_brch,published,equations", [(20, 100, 8104, 8022), (15, 65, 5329, 5267)])
+def test_published_branch_elm_parameter_counts(d_m, d_brch, published, equations):
+    assert BranchELM(1278, d_m, 2, d_tree=45, d_brch=d_brch).count_parameters() == equations
+    assert BranchELM(1278, d_m, 2, d_tree=45, d_brch=d_brch, learn_tau_m=False).count_parameters() == equations - d_m
+    assert published - equations == 4 * d_m + 2  # the published rule holds 4 d_m + 2 more
+
+
+@pytest.mark.parametrize(
+    "n,published", [(15, 77670), (25, 130450), (50, 265900), (100, 551800), (150, 857700), (250, 1529500)]
+)
+def test_published_lstm_parameter_counts(n, published):
+    model = LSTM(1278, n, 2)
+    assert model.count_parameters() - 2 == pytest.approx(published, abs=5 if n < 50 else 50)
+    assert n != 15 or model.count_parameters() == 77672
+
+
+def test_released_weights_are_checked_before_they_are_read(shared, tmp_path):
+    folder = shutil.copytree(shared / "official" / "num_memory_1", tmp_path / "copy")
+    (folder / "neuronio_best_model_state.pt").chmod(0o644)
+    with (folder / "neuronio_best_model_state.pt").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(DataError, match="sha256"):
+        ELM.from_official(folder)
+    (folder / "model_config.json").unlink()
+    with pytest.raises(DataError, match="model_config.json is missing"):
+        ELM.from_official(folder)
