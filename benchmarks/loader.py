@@ -80,7 +80,7 @@ def main() -> None:
                 "sparse batch, files dropped from the page cache",
                 *milliseconds(lambda s: windows.batch(2, s), 50, lambda: drop_from_cache(simulations)),
             ),
-            ("sparse batch + dense input", *milliseconds(lambda s: windows.batch(3, s).x, 100)),
+            ("sparse batch + dense input", *milliseconds(lambda s: windows.batch(3, s).x.dense(), 100)),
         ]
         n_files = len(simulations.files)
     args.out.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from elm_lib.recurrence import MemoryMLP, recurrence
 from elm_lib.recurrence.reference import ACTIVATIONS
-from elm_lib.traces import filter_traces, last_trace
+from elm_lib.traces import Spikes, filter_traces, last_trace, project
 
 SCALES = {"tanh": (1.0, 1.0), "scaled": (1.7159, 2.0 / 3.0)}  # f(z) = a tanh(b z)
 UPDATES = ("original", "improved")
@@ -135,9 +135,9 @@ class ELM(nn.Module):
         m = kappa_m * m + self.gain * delta_m
         return self._read_out(m), (s, m)
 
-    def _synapse_input(self, x: Tensor) -> Tensor:
+    def _synapse_input(self, x: Tensor | Spikes) -> Tensor:
         """w_s * x_t, in the space in which traces are kept: (.., input_size) -> (.., n_trace)."""
-        return self.w_s * x
+        return self.w_s * (x if isinstance(x, Tensor) else x.dense())
 
     def _to_tree(self, s: Tensor) -> Tensor:
         """Traces to what the MLP reads: (.., n_trace) -> (.., d_tree)."""
@@ -148,56 +148,52 @@ class ELM(nn.Module):
 
     # ---- a whole sequence ------------------------------------------------------------------------------------
 
-    def forward(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    def forward(self, x: Tensor | Spikes, state: State | None = None) -> tuple[Tensor, State]:
         """Run a sequence from `state` (zeros by default).
 
-        x        (T, B, input_size), or (B, T, input_size) with batch_first, or (T, input_size)
+        x        (T, B, input_size), or (B, T, input_size) with batch_first, or (T, input_size); or `Spikes` (B, T, input_size)
         Returns  output, same layout as x with d_o (or d_m) last, and the state (s, m) after the last step.
         Raises   ValueError on a wrong shape, or a state of another batch size or width.
         """
-        unbatched = x.dim() == 2
-        if x.dim() not in (2, 3) or x.shape[-1] != self.input_size:
+        if not isinstance(x, Spikes):
+            if x.dim() == 2:  # no batch: add one, take it away again
+                axis = 0 if self.batch_first else 1
+                state = None if state is None else (state[0].unsqueeze(0), state[1].unsqueeze(0))
+                y, (s, m) = self.forward(x.unsqueeze(axis), state)
+                return y.squeeze(axis), (s.squeeze(0), m.squeeze(0))
+            x = x if self.batch_first else x.transpose(0, 1)
+        if len(x.shape) != 3 or x.shape[2] != self.input_size or x.shape[1] == 0:
             raise ValueError(
-                f"x has shape {tuple(x.shape)}: the last of 2 or 3 dimensions must be input_size={self.input_size}"
+                f"x has shape {tuple(x.shape)} (batch first): needs 2 or 3 dimensions, at least one step, and input_size={self.input_size} last"
             )
-        if unbatched:
-            x = x.unsqueeze(1)
-        x_btd = x if self.batch_first and not unbatched else x.transpose(0, 1)
-        if state is None:
-            state = self.zero_state(x_btd[:, 0] if x_btd.shape[1] else x_btd.new_zeros(x_btd.shape[0], x_btd.shape[2]))
-        elif unbatched:
-            state = (state[0].unsqueeze(0), state[1].unsqueeze(0))
-        s_0, m_0 = state
-        if m_0.shape != (x_btd.shape[0], self.d_m) or s_0.shape != (x_btd.shape[0], self.n_trace):
-            raise ValueError(f"state has shapes {tuple(s_0.shape)}, {tuple(m_0.shape)}: expected "
-                             f"{(x_btd.shape[0], self.n_trace)}, {(x_btd.shape[0], self.d_m)}")  # fmt: skip
-        if x_btd.shape[1] == 0:
-            raise ValueError("x has no time steps")
-
-        p_bth, s = self._input_half(x_btd, s_0)
+        s_0, m_0 = self.zero_state(x) if state is None else state
+        if m_0.shape != (x.shape[0], self.d_m) or s_0.shape != (x.shape[0], self.n_trace):
+            raise ValueError(
+                f"state has shapes {tuple(s_0.shape)}, {tuple(m_0.shape)}: expected {(x.shape[0], self.n_trace)}, {(x.shape[0], self.d_m)}"
+            )
+        p_bth, s = self._input_half(x, s_0)
         m_tbm = recurrence(
             p_bth.transpose(0, 1).contiguous(), m_0, self.kappa_m, self.gain, self._memory_mlp(), self.engine
         )
-        y_tbo, m = self._read_out(m_tbm), m_tbm[-1]
-        if unbatched:
-            return y_tbo.squeeze(1), (s.squeeze(0), m.squeeze(0))
-        return (y_tbo.transpose(0, 1) if self.batch_first else y_tbo), (s, m)
+        y_tbo = self._read_out(m_tbm)
+        return (y_tbo.transpose(0, 1) if self.batch_first else y_tbo), (s, m_tbm[-1])
 
     @property
     def n_trace(self) -> int:
         """Number of traces in the state."""
         return self.n_synapse
 
-    def zero_state(self, x: Tensor) -> State:
+    def zero_state(self, x: Tensor | Spikes) -> State:
         """s_0 = 0, m_0 = 0 for a batch like x (B, ..)."""
-        return x.new_zeros(x.shape[0], self.n_trace), x.new_zeros(x.shape[0], self.d_m)
+        zeros = (x if isinstance(x, Tensor) else x.value).new_zeros
+        return zeros(x.shape[0], self.n_trace), zeros(x.shape[0], self.d_m)
 
     def _memory_mlp(self) -> MemoryMLP:
         first, *rest = self.mlp
         return MemoryMLP(first.weight[:, self.d_tree :], [(layer.weight, layer.bias) for layer in rest],
                          self.activation, SCALES[self.tanh])  # fmt: skip
 
-    def _input_half(self, x: Tensor, s_0: Tensor) -> tuple[Tensor, Tensor]:
+    def _input_half(self, x: Tensor | Spikes, s_0: Tensor) -> tuple[Tensor, Tensor]:
         """x (B, T, input_size) -> what the first layer gets from the synapses, (B, T, d_1), and the last trace.
 
         With one tau_s for all, the filter commutes with every sum: x is projected first and filtered in the few
@@ -206,7 +202,7 @@ class ELM(nn.Module):
         w_1, b_1 = self.mlp[0].weight[:, : self.d_tree], self.mlp[0].bias
         if self.tau_s.numel() == 1:
             rate = self.delta_t / self.tau_s
-            p = filter_traces(x @ self._fold(w_1), self._to_tree(s_0) @ w_1.T, rate)
+            p = filter_traces(project(x, self._fold(w_1)), self._to_tree(s_0) @ w_1.T, rate)
             s = last_trace(x, rate) @ self._fold(None) if self._fold_is_matrix else last_trace(x, rate) * self.w_s
             return p + b_1, s + torch.exp(-rate * x.shape[1]) * s_0
         traces = filter_traces(self._synapse_input(x), s_0, self.delta_t / self.tau_s)
@@ -308,10 +304,10 @@ class BranchELM(ELM):
             (self.routing_index, self.branch_of), w_s, accumulate=True)  # fmt: skip
         return branch_sums if w_1 is None else branch_sums @ w_1.T
 
-    def _synapse_input(self, x: Tensor) -> Tensor:
+    def _synapse_input(self, x: Tensor | Spikes) -> Tensor:
         if self._per_synapse:
-            return self.w_s * x[..., self.routing_index]
-        return x @ self._fold(None)
+            return self.w_s * (x if isinstance(x, Tensor) else x.dense())[..., self.routing_index]
+        return project(x, self._fold(None))
 
     def _to_tree(self, s: Tensor) -> Tensor:
         return s.unflatten(-1, (self.d_tree, self.d_brch)).sum(-1) if self._per_synapse else s

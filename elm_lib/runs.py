@@ -15,8 +15,10 @@ import submitit
 
 from elm_lib.config import Params, Runner
 from elm_lib.errors import DataError
-from elm_lib.models import model_class
+from elm_lib.flops import count
+from elm_lib.models import build, model_class
 from elm_lib.processes import progress
+from elm_lib.tasks import task_class
 from elm_lib.training import Run, pick_device, train_run
 
 PACKAGE = Path(__file__).resolve().parent
@@ -103,13 +105,15 @@ def collect(runs: list[Run]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """
     results, curves, costs = [], [], []
     for run in runs:
-        content = json.loads(run.result.read_text())
-        names = {
-            "experiment": run.experiment,
-            **{k: v for k, v in run.model.items() if not isinstance(v, list)},
-            "seed": run.seed,
+        content, task = json.loads(run.result.read_text()), task_class(run.task)
+        model = build(run.model, input_size=task.input_size, d_o=task.d_o)
+        counts = {
+            "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+            "flops": count(model, run.train["window_ms"]),
         }
-        results.append({**names, **run.labels, "device": run.device, **content["result"]})
+        names = {"experiment": run.experiment, "size": size(run), "seed": run.seed}
+        names |= {f"model_{k}": json.dumps(v) if isinstance(v, list) else v for k, v in run.model.items()}
+        results.append({**names, **run.labels, "device": run.device, **counts, **content["result"]})
         curve = pd.read_csv(Path(run.folder) / "curve.csv")
         for name in ("seed", "size"):
             curve.insert(0, name, run.seed if name == "seed" else size(run))
@@ -122,9 +126,7 @@ def collect(runs: list[Run]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
                 "commit": commit(),
             }
         )
-    frame = pd.DataFrame(results)
-    frame.insert(1, "size", [size(run) for run in runs])
-    return frame, pd.concat(curves, ignore_index=True), pd.DataFrame(costs)
+    return pd.DataFrame(results), pd.concat(curves, ignore_index=True), pd.DataFrame(costs)
 
 
 def size(run: Run) -> int:

@@ -17,7 +17,6 @@ from torch import nn
 
 from elm_lib.data.prefetch import prefetch
 from elm_lib.errors import ConfigError
-from elm_lib.flops import count
 from elm_lib.models import build
 from elm_lib.optimisation import Train, learning_rate
 from elm_lib.processes import die_with, locked
@@ -159,7 +158,7 @@ def _train(run: Run, train: Train, stop: Callable[[int], bool]) -> None:
             saved_at = time.time()
         write_text(folder / "progress.json", json.dumps({"step": state["step"]}))
 
-    _finish(run, train, task, model, state)
+    _finish(run, task, model, state)
     write_text(
         folder / "cost.json",
         json.dumps({"wall_s": round(before + time.time() - started, 1), "device": _device_name(run.device)}),
@@ -167,7 +166,7 @@ def _train(run: Run, train: Train, stop: Callable[[int], bool]) -> None:
     checkpoint.unlink(missing_ok=True)
 
 
-def _finish(run: Run, train: Train, task, model: nn.Module, state: dict) -> None:
+def _finish(run: Run, task, model: nn.Module, state: dict) -> None:
     """Test the selected weights and write the results; result.json last."""
     folder = Path(run.folder)
     scores = {}
@@ -180,9 +179,7 @@ def _finish(run: Run, train: Train, task, model: nn.Module, state: dict) -> None
         folder / "curve.csv",
         "\n".join([",".join(header), *(",".join(repr(row[k]) for k in header) for row in state["curve"])]) + "\n",
     )
-    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    result = {"parameters": parameters, "flops": count(model, train.window_ms), "diverged": state["diverged"], "steps": state["step"],
-              "best_epoch": state["best_epoch"], **scores}  # fmt: skip
+    result = {"diverged": state["diverged"], "steps": state["step"], "best_epoch": state["best_epoch"], **scores}
     write_text(run.result, json.dumps({"run": asdict(run), "result": result}, indent=1))
 
 

@@ -15,6 +15,7 @@ from elm_lib import ELM, BranchELM
 from elm_lib.baselines import LSTM
 from elm_lib.errors import DataError
 from elm_lib.official import translate
+from elm_lib.traces import Spikes
 
 MODELS = ("num_memory_1", "num_memory_5", "num_memory_20", "num_memory_50", "best_elm_neuron")
 
@@ -132,6 +133,25 @@ def test_sequence_equals_the_equations_step_by_step(kind, tau, l_mlp, update, ac
         results.append([y, s_t, m_t, *torch.autograd.grad((y * weight).sum() + s_t.sum() + 2 * m_t.sum(), leaves)])
     for ours, expected in zip(*results, strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["plain", "neighbourhood"])
+@pytest.mark.parametrize("tau", ["shared", "branch", "synapse"])
+def test_sparse_input_equals_dense_input(kind, tau):
+    model = _neuron(kind, tau, 1, "original", "relu")
+    dense = (torch.rand(2, 90, 7, dtype=torch.float64) < 0.2) * torch.tensor([1.0, -1, 1, -1, 1, -1, 1]).double()
+    dense[0, 10:40] = 0  # rows without a spike
+    b, t, c = dense.nonzero(as_tuple=True)
+    row_ptr = torch.zeros(181, dtype=torch.int64)
+    row_ptr[1:] = torch.bincount(b * 90 + t, minlength=180).cumsum(0)
+    sparse = Spikes(row_ptr, c, dense[b, t, c], (2, 90, 7))
+    assert torch.equal(sparse.dense(), dense)
+    results = []
+    for x in (sparse, dense):
+        y, (s, m) = model(x)
+        results.append([y, s, m, *torch.autograd.grad(y.sin().sum() + s.sin().sum(), list(model.parameters()))])
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected)
 
 
 def test_float32_at_paper_size_agrees_with_the_equations():

@@ -106,7 +106,7 @@ def test_silent_simulations_can_be_read(tmp_path):
     assert not sims.dense(0).any()
     assert not sims.targets(0)[0].any()
     assert sims.files[0].channel.shape == (0,)
-    assert not read_batch(sims, [0, 0], [0, 40], 20).x.any()
+    assert not read_batch(sims, [0, 0], [0, 40], 20).x.dense().any()
 
 
 def test_same_content_same_bytes(tmp_path):
@@ -119,20 +119,20 @@ def test_batch_is_the_dense_data_in_sparse_form(folder):
     sims = SimulationSet(folder)
     batch = Windows(sims, window_ms=100, batch_size=5, seed=3).batch(0, 0)
     assert batch.x.shape == (5, 100, 1278)
-    assert batch.x.dtype == batch.spike.dtype == torch.float32
+    assert batch.x.value.dtype == batch.spike.dtype == torch.float32
     for b in range(5):
         n, t0 = int(batch.simulation[b]), int(batch.start_ms[b])
-        np.testing.assert_array_equal(batch.x[b], sims.dense(n, t0, t0 + 100))
+        np.testing.assert_array_equal(batch.x.dense()[b], sims.dense(n, t0, t0 + 100))
         np.testing.assert_array_equal(batch.spike[b], sims.targets(n, t0, t0 + 100)[0])
         np.testing.assert_array_equal(batch.voltage[b], sims.targets(n, t0, t0 + 100)[1])
     assert batch.row_ptr[0] == 0
     assert batch.row_ptr[-1] == len(batch.channel) == len(batch.sign)
     # a window over the end is filled up with silence
     last = read_batch(sims, [0, 1], [D - 30, 500], 100)
-    np.testing.assert_array_equal(last.x[0, :30], sims.dense(0, D - 30, D))
-    assert not last.x[0, 30:].any()
+    np.testing.assert_array_equal(last.x.dense()[0, :30], sims.dense(0, D - 30, D))
+    assert not last.x.dense()[0, 30:].any()
     assert not last.voltage[0, 30:].any()
-    np.testing.assert_array_equal(last.x[1], sims.dense(1, 500, 600))
+    np.testing.assert_array_equal(last.x.dense()[1], sims.dense(1, 500, 600))
 
 
 def test_batches_depend_on_seed_epoch_and_step_alone(folder):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from elm_lib.simulate import singles
+from elm_lib.simulate import l5pc, singles
 from elm_lib.simulate.arbor_reference import PROTOCOLS, arbor_voltage, our_voltage
 
 TRACES = Path(__file__).parent / "data" / "arbor_single_compartment.npz"
@@ -27,6 +27,11 @@ def over(function):
         return y
 
     return call
+
+
+def test_compiled_code_depends_on_all_sources_of_the_simulator():
+    _, digest = l5pc.run._cache._cache_file._source_stamp
+    assert len(digest) == 64
 
 
 def test_exp_is_exact_to_1e6_over_its_range_and_keeps_nan():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from elm_lib.traces import Spikes
+
 
 class LSTM(nn.Module):
     """One LSTM layer and a linear read-out; returns `(output, state)` like nn.LSTM.
@@ -19,9 +21,9 @@ class LSTM(nn.Module):
         self.cell.bias_hh_l0.requires_grad_(False).zero_()
         self.w_y = nn.Linear(hidden_size, d_o) if d_o else None
 
-    def forward(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None):
+    def forward(self, x: Tensor | Spikes, state: tuple[Tensor, Tensor] | None = None):
         """x (B, T, input_size) with batch_first -> output (B, T, d_o or hidden_size), (h, c)."""
-        h, state = self.cell(x, state)
+        h, state = self.cell(x.dense() if isinstance(x, Spikes) else x, state)
         return (h if self.w_y is None else self.w_y(h)), state
 
     def count_parameters(self) -> int:

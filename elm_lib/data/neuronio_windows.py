@@ -10,6 +10,7 @@ import torch
 
 from elm_lib.data.neuronio import N_CHANNELS, SimulationSet, channel_sign, scale_voltage
 from elm_lib.errors import DataError
+from elm_lib.traces import Spikes
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +28,9 @@ class Batch:
     start_ms: torch.Tensor  # int64   (B,) first ms of the window
 
     @property
-    def x(self) -> torch.Tensor:
-        """The dense input: float32 (B, T, 1278), built at each access on the device of the batch."""
-        n_rows = self.spike.numel()
-        row = torch.repeat_interleave(torch.diff(self.row_ptr), output_size=self.channel.numel())
-        x = torch.zeros(n_rows * N_CHANNELS, device=self.channel.device)
-        x[row * N_CHANNELS + self.channel] = self.sign
-        return x.view(*self.spike.shape, N_CHANNELS)
+    def x(self) -> Spikes:
+        """The input for a model: (B, T, 1278), sparse; `.x.dense()` makes it a float32 tensor."""
+        return Spikes(self.row_ptr, self.channel, self.sign, (*self.spike.shape, N_CHANNELS))
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         return Batch(*(getattr(self, f.name).to(device, non_blocking=non_blocking) for f in fields(self)))

@@ -34,14 +34,16 @@ class _Recurrence(torch.autograd.Function):
         m_all = p.new_empty((steps + 1, batch, m_0.shape[1]))  # row 0 is m_0: m_all[:-1] are the previous memories
         m_all[0] = m_0
         u, w_mt, gain_a = torch.empty_like(m_all[0]), w_m.T.contiguous(), gain * a
-        for t in range(steps):
-            torch.mul(m_all[t], kappa, out=u)
-            z = torch.addmm(p[t], u, w_mt)
-            for weight, bias in zip(weights, biases, strict=True):
-                z = torch.addmm(bias, act_(z), weight)
+        h = [p.new_empty(batch, w.shape[1]) for w in (w_mt, *weights)]
+        m_t = m_all.unbind()  # views made once: indexing costs as much as the arithmetic
+        for t, p_t in enumerate(p.unbind()):
+            torch.mul(m_t[t], kappa, out=u)
+            z = torch.addmm(p_t, u, w_mt, out=h[0])
+            for k, (weight, bias) in enumerate(zip(weights, biases, strict=True), start=1):
+                z = torch.addmm(bias, act_(z), weight, out=h[k])
             if b != 1:
                 z.mul_(b)
-            torch.addcmul(u, z.tanh_(), gain_a, out=m_all[t + 1])
+            torch.addcmul(u, z.tanh_(), gain_a, out=m_t[t + 1])
         ctx.save_for_backward(p, m_all, kappa, gain, w_m, *layers)
         ctx.activation, ctx.scale = activation, scale
         return m_all[1:]
@@ -69,13 +71,14 @@ class _Recurrence(torch.autograd.Function):
 
         # the reverse loop: gradients at each layer's output, written in place of its slope
         g_all = torch.empty_like(m_prev)
-        carry = torch.zeros_like(m_prev[0]) if steps else m_prev.new_zeros(batch, d_m)
+        carry = m_prev.new_zeros(batch, d_m)
         errors = [*slopes, d_out]
+        g_t, d_t, errors_t = g_all.unbind(), grad_m.unbind(), [x.unbind() for x in errors]
         for t in range(steps - 1, -1, -1):
-            g = torch.add(grad_m[t], carry, out=g_all[t])
-            e = errors[-1][t].mul_(g)
+            g = torch.add(d_t[t], carry, out=g_t[t])
+            e = errors_t[-1][t].mul_(g)
             for k in range(len(weights) - 1, -1, -1):
-                e = errors[k][t].mul_(e @ weights[k])
+                e = errors_t[k][t].mul_(e @ weights[k])
             torch.addmm(g, e, w_m, out=carry).mul_(kappa)
 
         flat = [x.reshape(steps * batch, x.shape[-1]) for x in errors]

@@ -17,13 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy import float32 as f32
 
 from elm_lib.simulate import channels
 from elm_lib.simulate.densities import APICAL, AXON, BASAL, BRANCH_POINT, SOMA
 from elm_lib.simulate.morphology import Cell
-from elm_lib.simulate.singles import FAST, inlined, log
+from elm_lib.simulate.singles import cached, inlined, log
 
 LANES = 16
 V_INIT = -76.0  # mV
@@ -51,12 +50,19 @@ def leak(v, diagonal, rhs, base, g):
 
 
 @inlined
+def decayed(g, keep):
+    """g keep, and zero below 1e-20 uS: arithmetic with subnormal numbers would be a hundred times slower."""
+    g = g * keep
+    return f32(0.0) if g < f32(1e-20) else g
+
+
+@inlined
 def synapses(v, s, diagonal, rhs, keep):
     """AMPA, NMDA and GABA_A: decay by one step, then their currents. keep (6): e^(-dt / tau)."""
     for n in range(LANES):
-        ampa_rise, ampa_fall = s[AMPA_RISE + n] * keep[0], s[AMPA_FALL + n] * keep[1]
-        nmda_rise, nmda_fall = s[NMDA_RISE + n] * keep[2], s[NMDA_FALL + n] * keep[3]
-        gaba_rise, gaba_fall = s[GABA_RISE + n] * keep[4], s[GABA_FALL + n] * keep[5]
+        ampa_rise, ampa_fall = decayed(s[AMPA_RISE + n], keep[0]), decayed(s[AMPA_FALL + n], keep[1])
+        nmda_rise, nmda_fall = decayed(s[NMDA_RISE + n], keep[2]), decayed(s[NMDA_FALL + n], keep[3])
+        gaba_rise, gaba_fall = decayed(s[GABA_RISE + n], keep[4]), decayed(s[GABA_FALL + n], keep[5])
         s[AMPA_RISE + n], s[AMPA_FALL + n] = ampa_rise, ampa_fall
         s[NMDA_RISE + n], s[NMDA_FALL + n] = nmda_rise, nmda_fall
         s[GABA_RISE + n], s[GABA_FALL + n] = gaba_rise, gaba_fall
@@ -131,7 +137,7 @@ def axon_only(v, s, diagonal, rhs, g, dt):
         rhs[n] -= g_na * (v_n - E_NA) + g_k * (v_n - E_K)
 
 
-@njit(fastmath=FAST, error_model="numpy", cache=True)
+@cached
 def advance_and_linearise(kind, base, g, ca_gain, ca_keep, synapse_keep, v, s, diagonal, rhs, dt):
     """Gates, calcium and synapses over dt (ms) at v; then the matrix and the right-hand side for the next step."""
     for c in range(len(kind)):
@@ -152,7 +158,7 @@ def advance_and_linearise(kind, base, g, ca_gain, ca_keep, synapse_keep, v, s, d
             axon_only(v_c, s_c, d_c, r_c, g_c, dt)
 
 
-@njit(fastmath=FAST, error_model="numpy", cache=True)
+@cached
 def solve_tree(parent, axial, v, diagonal, rhs):
     """v += dv, the solution of the tree's equations (Hines 1984). diagonal and rhs are used up."""
     for c in range(len(parent) - 1, 0, -1):
@@ -178,7 +184,7 @@ def solve_tree(parent, axial, v, diagonal, rhs):
             v_c[n] += dv
 
 
-@njit(cache=True)
+@cached
 def add_events(indptr, channel, t, synapse_node, weight, s):
     """Input spikes of ms t: both exponentials of the synapse jump. weight (3): uS for AMPA, NMDA, GABA_A."""
     for n in range(indptr.shape[0]):
@@ -194,7 +200,7 @@ def add_events(indptr, channel, t, synapse_node, weight, s):
                 s_c[NMDA_FALL + n] += weight[1]
 
 
-@njit(cache=True)
+@cached
 def run(parent, kind, axial, base, g, ca_gain, ca_keep, synapse_node, weight, synapse_keep, indptr, channel, inject_node, inject, dt,
         steps_per_ms, v, s, diagonal, rhs, record, trace):  # fmt: skip
     """All steps; trace[step, k, lane] = v of node record[k] after `step` steps."""

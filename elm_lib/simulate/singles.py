@@ -5,6 +5,9 @@ numba's own `np.exp` is a scalar call. These are branch-free, so a loop over lan
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
+
 import numpy as np
 from numba import njit
 from numpy import float32 as f32
@@ -13,6 +16,20 @@ from numpy import int32 as i32
 # Reordering and fused multiply-add are allowed; "nnan" and "ninf" are not: a diverging run has to show NaN.
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 inlined = njit(forceinline=True, fastmath=FAST, error_model="numpy", boundscheck=False)
+
+
+
+def cached(function):
+    """Compiled once, then read from numba's cache until any source of the simulator changes.
+
+    By itself numba watches only the file that holds the function, not the channels that it calls.
+    """
+    dispatcher = njit(fastmath=FAST, error_model="numpy", cache=True)(function)
+    sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    cache_file = dispatcher._cache._cache_file  # private, so tests/test_simulate_channels.py holds it
+    cache_file._source_stamp = (cache_file._source_stamp, hashlib.sha256(sources).hexdigest())
+    return dispatcher
+
 
 LOG2_E, LN_2, SQRT_2 = f32(1.4426950408889634), f32(0.6931471805599453), f32(1.4142135623730951)
 
