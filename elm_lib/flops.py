@@ -1,4 +1,4 @@
-"""FLOPs of inference on one sample, as in Tables S8 to S10: a multiply-add counts 2, a transcendental 1."""
+"""What a model costs, as in Tables S8 to S10: trainable parameters, and FLOPs of inference on one sample."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from elm_lib.baselines import LSTM
 from elm_lib.neuron import ELM, BranchELM
 
 
+def parameters(model: nn.Module) -> int:
+    """Trainable parameters."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
 def count(model: nn.Module, steps: int = 500) -> int:
     """FLOPs for `steps` time steps (500 ms on NeuronIO), of the equations as written, each evaluated at every step.
+
+    A multiply-add counts 2, a transcendental 1.
 
     ELM   synapses: rectify, weight, decay, add (4 each; 6 on branches, with mask and branch sum)
           MLP: 2 in out, bias, activation; memory: timescale, decay, update; read-out 2 d_m d_o

@@ -231,10 +231,6 @@ class ELM(nn.Module):
     def _tau_s_sizes(self) -> tuple[int, ...]:
         return (1, self.n_synapse)
 
-    def count_parameters(self) -> int:
-        """Trainable parameters."""
-        return sum(p.numel() for p in self.parameters() if p.requires_grad)
-
     @staticmethod
     def from_official(folder, *, channels: str = "released") -> ELM:
         """A neuron with weights released by the authors; see `elm_lib.official.load`."""

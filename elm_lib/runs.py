@@ -13,9 +13,9 @@ from pathlib import Path
 import pandas as pd
 import submitit
 
+from elm_lib import flops
 from elm_lib.config import Params, Runner
 from elm_lib.errors import DataError
-from elm_lib.flops import count
 from elm_lib.models import build, model_class
 from elm_lib.processes import progress
 from elm_lib.tasks import task_class
@@ -108,8 +108,8 @@ def collect(runs: list[Run]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         content, task = json.loads(run.result.read_text()), task_class(run.task)
         model = build(run.model, input_size=task.input_size, d_o=task.d_o)
         counts = {
-            "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
-            "flops": count(model, run.train["window_ms"]),
+            "parameters": flops.parameters(model),
+            "flops": flops.count(model, run.train["window_ms"]),
         }
         names = {"experiment": run.experiment, "size": size(run), "seed": run.seed}
         names |= {f"model_{k}": json.dumps(v) if isinstance(v, list) else v for k, v in run.model.items()}

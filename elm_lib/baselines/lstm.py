@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
-from elm_lib.traces import Spikes
+from elm_lib.traces import Spikes, project
 
 
 class LSTM(nn.Module):
@@ -22,10 +23,15 @@ class LSTM(nn.Module):
         self.w_y = nn.Linear(hidden_size, d_o) if d_o else None
 
     def forward(self, x: Tensor | Spikes, state: tuple[Tensor, Tensor] | None = None):
-        """x (B, T, input_size) with batch_first -> output (B, T, d_o or hidden_size), (h, c)."""
-        h, state = self.cell(x.dense() if isinstance(x, Spikes) else x, state)
+        """x (B, T, input_size) with batch_first, or `Spikes` -> output (B, T, d_o or hidden_size), (h, c)."""
+        h, state = self._sparse(x, state) if isinstance(x, Spikes) else self.cell(x, state)
         return (h if self.w_y is None else self.w_y(h)), state
 
-    def count_parameters(self) -> int:
-        """Trainable parameters."""
-        return sum(p.numel() for p in self.parameters() if p.requires_grad)
+    def _sparse(self, x: Spikes, state):
+        """The same cell, its input projected by gather and sum first: nn.LSTM then reads the four gates one to one."""
+        n, batch = self.hidden_size, x.shape[0]
+        gates = project(x, self.cell.weight_ih_l0.T) + self.cell.bias_ih_l0  # (B, T, 4 n)
+        state = state or (gates.new_zeros(1, batch, n), gates.new_zeros(1, batch, n))
+        weights = [torch.eye(4 * n, dtype=gates.dtype, device=gates.device), self.cell.weight_hh_l0]
+        h, h_n, c_n = torch._VF.lstm(gates, state, weights, False, 1, 0.0, self.training, False, True)
+        return (h if self.batch_first else h.transpose(0, 1)), (h_n, c_n)

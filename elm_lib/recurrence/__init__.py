@@ -10,6 +10,7 @@ runs over all t at once in `elm_lib.neuron`. This is the only sequential loop, a
 Engines
     reference   plain autograd, step by step; any dtype, double backward works. The specification.
     torch       hand-derived backward through time that keeps only m; weight gradients are single matrix products.
+    cpu         the same with its two loops compiled by numba: one hidden layer, CPU. Needs numba.
 Choose one by argument, or for a whole process with the environment variable ELM_ENGINE; "auto" takes the fastest.
 """
 
@@ -22,7 +23,12 @@ from torch import Tensor
 
 from elm_lib.recurrence import fused, reference
 
-ENGINES = {"reference": reference.recur, "torch": fused.recur}
+try:
+    from elm_lib.recurrence import cpu
+except ImportError:  # numba is optional for the library alone
+    cpu = None
+
+ENGINES = {"reference": reference.recur, "torch": fused.recur} | ({"cpu": cpu.recur} if cpu else {})
 
 
 class MemoryMLP(NamedTuple):
@@ -53,7 +59,8 @@ def recurrence(
     Raises   ValueError    an unknown engine.
     """
     name = os.environ.get("ELM_ENGINE", "auto") if engine == "auto" else engine
-    name = "torch" if name == "auto" else name
+    if name == "auto":
+        name = "cpu" if cpu and cpu.serves(p_tbh, mlp) else "torch"
     if name not in ENGINES:
         raise ValueError(f"engine={name!r} (argument or ELM_ENGINE): choose one of {sorted(ENGINES)} or 'auto'")
     return ENGINES[name](p_tbh, m_0, kappa_m, gain, mlp)

@@ -1,4 +1,4 @@
-"""The recurrence with a hand-derived backward pass through time, in plain torch.
+"""The recurrence with a hand-derived backward pass through time.
 
 Forward keeps m alone. Backward recomputes every activation from m for all t in a few large matrix products, runs one
 short reverse loop for the only quantity that is sequential, dL/dm_t, and gets each weight gradient from one product.
@@ -7,6 +7,8 @@ short reverse loop for the only quantity that is sequential, dL/dm_t, and gets e
     e_t   = gain * g_t * f'(z_t)                    at the MLP's output
     h_t   = e_t W_L ... * act'(.) ... W_2 * act'(.) at the first layer, = dL/dp_t
     c_t   = kappa_m * (g_t + h_t W_m)
+
+The two loops over t are plain torch here, for any l_mlp and device; `elm_lib.recurrence.cpu` has them compiled.
 """
 
 from __future__ import annotations
@@ -17,35 +19,45 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 
-def _activation_derivative(name: str, z: Tensor) -> Tensor:
-    if name == "relu":
-        return (z > 0).to(z.dtype)
-    sigma = torch.sigmoid(z)
-    return sigma * (1 + z * (1 - sigma))
+def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float) -> None:
+    """Fill m_all[1:] (T + 1, B, d_m) from m_all[0]; p (T, B, d_1). gain_a = a gain, f(z) = a tanh(b z)."""
+    act_ = F.relu_ if activation == "relu" else lambda z: z.mul_(torch.sigmoid(z))
+    weights, biases, w_mt = [w.T for w in layers[0::2]], layers[1::2], w_m.T.contiguous()
+    u = torch.empty_like(m_all[0])
+    h = [p.new_empty(p.shape[1], w.shape[1]) for w in (w_mt, *weights)]
+    m_t = m_all.unbind()  # views made once: indexing costs as much as the arithmetic
+    for t, p_t in enumerate(p.unbind()):
+        torch.mul(m_t[t], kappa, out=u)
+        z = torch.addmm(p_t, u, w_mt, out=h[0])
+        for k, (weight, bias) in enumerate(zip(weights, biases, strict=True), start=1):
+            z = torch.addmm(bias, act_(z), weight, out=h[k])
+        if b != 1:
+            z.mul_(b)
+        torch.addcmul(u, z.tanh_(), gain_a, out=m_t[t + 1])
 
 
-class _Recurrence(torch.autograd.Function):
+def reverse_loop(grad_m, errors, g_all, carry, kappa, w_m, weights) -> None:
+    """Fill g_all (T, B, d_m), turn errors (slopes of every layer's output) into gradients there, leave dL/dm_0 in carry."""
+    g_t, d_t, errors_t = g_all.unbind(), grad_m.unbind(), [x.unbind() for x in errors]
+    for t in range(len(g_t) - 1, -1, -1):
+        g = torch.add(d_t[t], carry, out=g_t[t])
+        e = errors_t[-1][t].mul_(g)
+        for k in range(len(weights) - 1, -1, -1):
+            e = errors_t[k][t].mul_(e @ weights[k])
+        torch.addmm(g, e, w_m, out=carry).mul_(kappa)
+
+
+class Recurrence(torch.autograd.Function):
+    """apply((forward_loop, reverse_loop), p, m_0, kappa, gain, w_m, activation, (a, b), W_2, b_2, ...) -> (T, B, d_m)."""
+
     @staticmethod
-    def forward(ctx, p, m_0, kappa, gain, w_m, activation, scale, *layers):
+    def forward(ctx, loops, p, m_0, kappa, gain, w_m, activation, scale, *layers):
         a, b = scale
-        act_ = F.relu_ if activation == "relu" else lambda z: z.mul_(torch.sigmoid(z))
-        weights, biases = [w.T for w in layers[0::2]], layers[1::2]
-        steps, batch, _ = p.shape
-        m_all = p.new_empty((steps + 1, batch, m_0.shape[1]))  # row 0 is m_0: m_all[:-1] are the previous memories
+        m_all = p.new_empty((p.shape[0] + 1, *m_0.shape))  # row 0 is m_0: m_all[:-1] are the previous memories
         m_all[0] = m_0
-        u, w_mt, gain_a = torch.empty_like(m_all[0]), w_m.T.contiguous(), gain * a
-        h = [p.new_empty(batch, w.shape[1]) for w in (w_mt, *weights)]
-        m_t = m_all.unbind()  # views made once: indexing costs as much as the arithmetic
-        for t, p_t in enumerate(p.unbind()):
-            torch.mul(m_t[t], kappa, out=u)
-            z = torch.addmm(p_t, u, w_mt, out=h[0])
-            for k, (weight, bias) in enumerate(zip(weights, biases, strict=True), start=1):
-                z = torch.addmm(bias, act_(z), weight, out=h[k])
-            if b != 1:
-                z.mul_(b)
-            torch.addcmul(u, z.tanh_(), gain_a, out=m_t[t + 1])
+        loops[0](p, m_all, kappa, a * gain, w_m, layers, activation, b)
         ctx.save_for_backward(p, m_all, kappa, gain, w_m, *layers)
-        ctx.activation, ctx.scale = activation, scale
+        ctx.loops, ctx.activation, ctx.scale = loops, activation, scale
         return m_all[1:]
 
     @staticmethod
@@ -54,7 +66,6 @@ class _Recurrence(torch.autograd.Function):
         p, m_all, kappa, gain, w_m, *layers = ctx.saved_tensors
         a, b = ctx.scale
         weights = layers[0::2]
-        act = F.relu if ctx.activation == "relu" else F.silu
         m_prev = m_all[:-1]
         steps, batch, d_m = m_prev.shape
 
@@ -63,37 +74,36 @@ class _Recurrence(torch.autograd.Function):
         z = p + u @ w_m.T
         inputs, slopes = [u], []
         for weight, bias in zip(weights, layers[1::2], strict=True):
-            slopes.append(_activation_derivative(ctx.activation, z))
-            inputs.append(act(z))
-            z = F.linear(inputs[-1], weight, bias)
+            activated, slope = _activate(ctx.activation, z)
+            inputs.append(activated)
+            slopes.append(slope)
+            z = F.linear(activated, weight, bias)
         tanh = torch.tanh(b * z)
-        d_out = (a * b) * gain * (1 - tanh * tanh)  # dm_t/dz_t
+        errors = [*slopes, (a * b) * gain * (1 - tanh * tanh)]  # the last is dm_t/dz_t
 
-        # the reverse loop: gradients at each layer's output, written in place of its slope
-        g_all = torch.empty_like(m_prev)
-        carry = m_prev.new_zeros(batch, d_m)
-        errors = [*slopes, d_out]
-        g_t, d_t, errors_t = g_all.unbind(), grad_m.unbind(), [x.unbind() for x in errors]
-        for t in range(steps - 1, -1, -1):
-            g = torch.add(d_t[t], carry, out=g_t[t])
-            e = errors_t[-1][t].mul_(g)
-            for k in range(len(weights) - 1, -1, -1):
-                e = errors_t[k][t].mul_(e @ weights[k])
-            torch.addmm(g, e, w_m, out=carry).mul_(kappa)
+        g_all, carry = torch.empty_like(m_prev), m_prev.new_zeros(batch, d_m)
+        ctx.loops[1](grad_m.contiguous(), errors, g_all, carry, kappa, w_m, weights)
 
         flat = [x.reshape(steps * batch, x.shape[-1]) for x in errors]
         grad_layers = []
         for k in range(len(weights)):
-            source = inputs[k + 1].reshape(steps * batch, -1)
-            grad_layers += [flat[k + 1].T @ source, flat[k + 1].sum(0)]
+            grad_layers += [flat[k + 1].T @ inputs[k + 1].reshape(steps * batch, -1), flat[k + 1].sum(0)]
         grad_p = errors[0]
         grad_kappa = (m_prev * (g_all + grad_p @ w_m)).sum((0, 1))
         grad_gain = a * (g_all * tanh).sum((0, 1))
         grad_w_m = flat[0].T @ u.reshape(steps * batch, d_m)
-        return grad_p, carry, grad_kappa, grad_gain, grad_w_m, None, None, *grad_layers
+        return None, grad_p, carry, grad_kappa, grad_gain, grad_w_m, None, None, *grad_layers
 
 
-def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp) -> Tensor:
+def _activate(name: str, z: Tensor) -> tuple[Tensor, Tensor]:
+    """act(z) and act'(z)."""
+    if name == "relu":
+        return F.relu(z), (z > 0).to(z.dtype)
+    sigma = torch.sigmoid(z)
+    return z * sigma, sigma * (1 + z * (1 - sigma))
+
+
+def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp, loops=(forward_loop, reverse_loop)) -> Tensor:
     """See `elm_lib.recurrence.recurrence`; shapes (T, B, d_1), (B, d_m), (d_m,), (d_m,) -> (T, B, d_m)."""
     layers = [tensor for layer in mlp.layers for tensor in layer]
-    return _Recurrence.apply(p_tbh, m_0, kappa_m, gain, mlp.w_m, mlp.activation, mlp.scale, *layers)
+    return Recurrence.apply(loops, p_tbh, m_0, kappa_m, gain, mlp.w_m, mlp.activation, mlp.scale, *layers)

@@ -11,12 +11,13 @@ import multiprocessing
 import os
 import signal
 import sys
+from contextlib import nullcontext
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import numpy as np
-from tqdm.auto import tqdm
 
+from elm_lib import processes
 from elm_lib.data.files import need_space
 from elm_lib.data.neuronio import open_simulations, write_simulations
 from elm_lib.errors import DataError
@@ -67,9 +68,11 @@ def generate_split(
     paths = [job[0] for job in jobs]
     for stale in set(folder.glob("sims_*.h5*")) - set(paths):
         stale.unlink()
-    with tqdm(total=n_simulations, initial=n_simulations - n_missing, unit="sim", desc=folder.name, disable=not progress) as bar:
+    bar = processes.progress(n_simulations, folder.name, "sim", n_simulations - n_missing) if progress else nullcontext()
+    with bar as shown:
         for n_done in _run(missing, min(workers or usable_cores(), len(missing)), cell):
-            bar.update(n_done)
+            if shown is not None:
+                shown.update(n_done)
     return paths
 
 

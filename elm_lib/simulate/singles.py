@@ -24,7 +24,7 @@ def cached(function):
 
     By itself numba watches only the file that holds the function, not the channels that it calls.
     """
-    dispatcher = njit(fastmath=FAST, error_model="numpy", cache=True)(function)
+    dispatcher = njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)(function)
     sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
     cache_file = dispatcher._cache._cache_file  # private, so tests/test_simulate_channels.py holds it
     cache_file._source_stamp = (cache_file._source_stamp, hashlib.sha256(sources).hexdigest())

@@ -1,0 +1,121 @@
+"""params.yaml: what is refused, and how it is said."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from elm_lib import config
+from elm_lib.errors import ConfigError
+from elm_lib.models import build
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def _with(tmp_path, change) -> Path:
+    raw = yaml.safe_load((ROOT / "params.yaml").read_text())
+    change(raw)
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    return path
+
+
+def _set(*keys_and_value):
+    *keys, last, value = keys_and_value
+
+    def change(raw):
+        for key in keys:
+            raw = raw[key]
+        raw[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_set("profil", "desk"), ["unknown key 'profil'"]),
+        (_set("profile", "lap"), ["profile = 'lap'", "'smoke'"]),
+        (_set("experiments", "neuronio_elm", "train", "lr", "fast"), ["experiments.neuronio_elm.train.lr = 'fast'"]),
+        (_set("experiments", "neuronio_elm", "train", "batch_size", 8.5), ["train.batch_size = 8.5"]),
+        (
+            _set("experiments", "neuronio_elm", "train", "learning_rate", 1.0),
+            ["unknown key 'experiments.neuronio_elm.train.learning_rate'"],
+        ),
+        (_set("experiments", "neuronio_elm", "vary", "d_tree"), ["vary", "d_tree"]),
+        (_set("profiles", "smoke", "points", "typo", [1]), ["profiles.smoke.points", "typo"]),
+        (_set("profiles", "desk", "neuronio", "test", "dt_ms", 0.2), ["profiles.desk.neuronio.test.dt_ms = 0.2"]),
+        (_set("profiles", "desk", "runner", "jobs", 0), ["profiles.desk.runner.jobs = 0"]),
+        (lambda raw: raw["profiles"]["desk"].pop("cap"), ["'profiles.desk.cap' is missing"]),
+    ],
+)
+def test_a_wrong_value_is_one_line_with_file_key_and_value(tmp_path, change, words):
+    path = _with(tmp_path, change)
+    with pytest.raises(ConfigError) as error:
+        config.load(path)
+    text = str(error.value)
+    assert "\n" not in text
+    assert str(path) in text
+    assert all(word in text for word in words), text
+
+
+def test_no_params_file_and_no_yaml(tmp_path):
+    with pytest.raises(ConfigError, match="not found"):
+        config.load(tmp_path / "params.yaml")
+    (tmp_path / "params.yaml").write_text("a: [1\n")
+    with pytest.raises(ConfigError, match="is not YAML"):
+        config.load(tmp_path / "params.yaml")
+
+
+def test_model_entries_are_checked():
+    for model, words in [
+        ({"kind": "gru"}, "model.kind = 'gru'"),
+        ({"kind": "elm", "d_memory": 3}, "d_memory"),
+        ({"kind": "elm", "d_m": 0}, "d_m=0"),
+    ]:
+        with pytest.raises(ConfigError, match=re.escape(words)):
+            build(model, input_size=4, d_o=2)
+
+
+def test_every_experiment_builds_and_the_paper_profile_is_the_published_budget():
+    params = config.load(ROOT / "params.yaml")
+    for name, experiment in params.experiments.items():
+        for value in experiment.values:
+            build(experiment.model | {experiment.vary: value}, input_size=1278, d_o=2)
+        capped, budget = params.capped(name, "paper")
+        assert capped == experiment
+        assert budget == 1.0
+        for profile in params.profiles:
+            capped, budget = params.capped(name, profile)
+            assert set(capped.values) <= set(experiment.values)
+            assert capped.train.steps / experiment.train.steps == budget
+            assert capped.train.lr == experiment.train.lr  # a profile caps, it does not change
+
+
+# Section B, Table S1: the text of the paper beside params.yaml
+def test_neuronio_hyper_parameters_are_the_published_ones():
+    for name, experiment in config.load(ROOT / "params.yaml").experiments.items():
+        if experiment.data == "neuronio":
+            train = experiment.train
+            assert (train.optimizer, train.lr, train.batch_size, train.epochs, train.batches_per_epoch) == (
+                "adam",
+                5e-4,
+                8,
+                30,
+                11400,
+            ), name
+            assert (train.window_ms, train.burn_in_ms, train.clip_grad_norm, len(experiment.seeds)) == (
+                500,
+                150,
+                None,
+                3,
+            ), name
+        if experiment.model["kind"] in ("elm", "branch_elm"):
+            model = experiment.model
+            assert (model["l_mlp"], model["lambda_"], model["tau_s"], model["w_s"]) == (1, 10.0, 5.0, 0.5), name
+            assert (model["tau_m_init"], model["tau_m_range"], model["tau_m_bounds"]) == (
+                "linspace",
+                [1, 100],
+                [0, 500],
+            ), name
