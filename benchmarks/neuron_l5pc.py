@@ -1,7 +1,9 @@
-"""The same cell in NEURON, for timing and as a check: `python benchmarks/neuron_l5pc.py MORPHOLOGY INPUT.npz cvode|DT_MS`.
+"""The same cell in NEURON, for timing and as a check: `python benchmarks/neuron_l5pc.py MORPHOLOGY
+INPUT.npz cvode|DT_MS`.
 
-Needs `pip install neuron` and a C++ compiler. The mechanisms are written here from the equations in `elm_lib/simulate/channels.py`
-and compiled with nrnivmodl in the working directory. INPUT.npz holds indptr (duration_ms + 1) and channel of one simulation.
+Needs `pip install neuron` and a C++ compiler. The mechanisms are written here from the equations in
+`elm_lib/simulate/channels.py` and compiled with nrnivmodl in the working directory. INPUT.npz holds indptr
+(duration_ms + 1) and channel of one simulation.
 Prints a JSON line: CPU seconds, and the soma's voltage (mV) at 0, 1, .. ms.
 """
 
@@ -145,7 +147,7 @@ def main(morphology: str, input_file: str, how: str) -> None:
                 setattr(section, f"e{ion}", value)
     h.celsius, h.cai0_ca_ion, h.cao0_ca_ion = 279.45 - 273.15, float(CA_START), 2.0
 
-    connections = []
+    connections, synapses = [], []
     for node in cell.synapse_node:
         exc, inh = h.L_exc(place[int(node)]), h.Exp2Syn(place[int(node)])
         exc.ampa = exc.nmda = 4e-4 * cell.reconstruction.excitatory_weight
@@ -154,6 +156,7 @@ def main(morphology: str, input_file: str, how: str) -> None:
             connection = h.NetCon(None, synapse)
             connection.weight[0], connection.delay = weight, 0
             connections.append(connection)
+            synapses.append(synapse)  # NEURON drops what Python forgets
     with np.load(input_file) as spikes:
         indptr, channel = spikes["indptr"], spikes["channel"]
     times = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))

@@ -1,6 +1,7 @@
 """The discretised cell and its integration, against NEURON and against algebra."""
 
 import csv
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,7 +63,8 @@ def test_parents_come_first_and_carry_current(cell_fixture, request):
 
 
 def test_voltage_and_spikes_equal_neurons(exact_cell, shared):
-    """NEURON with the same 0.025 ms step; Arbor and NEURON reach 0.1 mV to 500 ms and 18 of 23 spikes between themselves."""
+    """NEURON with the same 0.025 ms step; Arbor and NEURON reach 0.1 mV to 500 ms and 18 of 23 spikes between
+    themselves."""
     with np.load(shared / "l5pc" / "reference_6s.npz") as reference:
         synapse, time_ms = reference["synapse"].astype(int), reference["time_ms"].astype(int)
         voltage, spikes = reference["neuron_dt0025_v_mV"], reference["neuron_dt0025_spikes_ms"]
@@ -79,6 +81,13 @@ def test_voltage_and_spikes_equal_neurons(exact_cell, shared):
     found = l5pc.output_spikes(recording.voltage[:, 0, 0], recording.time_step)
     assert len(spikes) > 5 and len(found) == len(spikes)
     assert np.abs(found - spikes).max() < 2.0
+
+
+def test_voltage_equals_neurons_frozen_trace(default_cell):
+    """The default morphology under random input, all channels and synapses; see freeze_neuron_trace.py."""
+    with np.load(Path(__file__).parent / "data" / "neuron_default_cell.npz") as trace:
+        recording = l5pc.simulate(default_cell, trace["indptr"][None], trace["channel"], dt_ms=0.025)
+        np.testing.assert_allclose(recording.at_whole_ms()[0, 0], trace["voltage_mV"], rtol=0, atol=0.005)
 
 
 def test_lanes_do_not_see_each_other(default_cell):
@@ -118,7 +127,12 @@ def test_solve_tree_solves_the_cable_equation(default_cell):
 
 def test_output_spikes_are_the_peaks_above_threshold():
     t = np.arange(0, 100 + 1e-9, 0.025)
-    v = -70 + 95 * np.exp(-(((t - 20.3) / 0.5) ** 2)) + 40 * np.exp(-(((t - 50) / 0.5) ** 2)) - 0.1 * np.exp(-(((t - 70) / 1) ** 2))
+    v = (
+        -70
+        + 95 * np.exp(-(((t - 20.3) / 0.5) ** 2))
+        + 40 * np.exp(-(((t - 50) / 0.5) ** 2))
+        - 0.1 * np.exp(-(((t - 70) / 1) ** 2))
+    )
     spikes = l5pc.output_spikes(v, 0.025)
     assert len(spikes) == 1 and abs(spikes[0] - 20.3) <= 0.125
 
@@ -127,7 +141,12 @@ def test_a_diverging_run_is_loud():
     cell = single_compartment("soma")
     with pytest.raises(FloatingPointError, match="diverged"):
         l5pc.simulate(
-            cell, np.zeros((1, 21), np.int64), np.zeros(0, np.uint16), dt_ms=0.1, inject_node=0, inject_nA=np.full((1, 20), np.nan)
+            cell,
+            np.zeros((1, 21), np.int64),
+            np.zeros(0, np.uint16),
+            dt_ms=0.1,
+            inject_node=0,
+            inject_nA=np.full((1, 20), np.nan),
         )
 
 

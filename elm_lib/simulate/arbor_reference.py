@@ -1,4 +1,5 @@
-"""The same membranes in Arbor (10.1109/EMPDP.2019.8671560), whose compiled `bbp` channels are an independent reference.
+"""The same membranes in Arbor (10.1109/EMPDP.2019.8671560), whose compiled `bbp` channels are an
+independent reference.
 
 Needs `pip install arbor`, a development dependency. Nothing in the pipeline imports this module.
 """
@@ -88,7 +89,9 @@ def arbor_voltage(protocol: Protocol, dt_ms: float = DT_MS) -> np.ndarray:
             decor.paint("(all)", A.density(theirs, {f"g{theirs}bar": d[ours]}))
     if d["ca_decay"] > 0:
         decor.paint("(all)", A.density("CaDynamics_E2", {"decay": d["ca_decay"], "gamma": d["ca_gamma"]}))
-    decor.place("(location 0 0.5)", A.i_clamp(START_MS * U.ms, (protocol.stop_ms - START_MS) * U.ms, protocol.current_nA * U.nA))
+    decor.place(
+        "(location 0 0.5)", A.i_clamp(START_MS * U.ms, (protocol.stop_ms - START_MS) * U.ms, protocol.current_nA * U.nA)
+    )
     decor.place("(location 0 0.5)", A.synapse("exp2syn", {"tau1": 0.3, "tau2": 3.0, "e": 0.0}), "ampa")
     decor.place("(location 0 0.5)", A.synapse("exp2syn", {"tau1": 0.2, "tau2": 8.0, "e": -80.0}), "gaba")
 

@@ -1,9 +1,10 @@
 """The ion channels of the layer-5 pyramidal cell, one function a channel.
 
-Each takes the membrane potential v (mV), its gates (0..1) and a step dt (ms), and returns the gates after dt at constant v: a gate x
-relaxes to x_inf with time constant tau, x <- x_inf + (x - x_inf) exp(-dt / tau), which is exact while v stands still; a very long
-dt gives the steady state. The kinetics are those of Hay et al. 2011 (10.1371/journal.pcbi.1002107) and the sources it cites; which
-gates make up a conductance stands in each docstring. All is float32 and branch-free (see `singles`); f32(...) marks a constant.
+Each takes the membrane potential v (mV), its gates (0..1) and a step dt (ms), and returns the gates after
+dt at constant v: a gate x relaxes to x_inf with time constant tau, x <- x_inf + (x - x_inf) exp(-dt / tau),
+which is exact while v stands still; a very long dt gives the steady state. The kinetics are those of Hay et
+al. 2011 (10.1371/journal.pcbi.1002107) and the sources it cites; which gates make up a conductance stands
+in each docstring. All is float32 and branch-free (see `singles`); f32(...) marks a constant.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from numpy import float32 as f32
 from elm_lib.simulate.singles import exp, inlined, linoid, linoid_pair, logistic
 
 Q_T = f32(2.3 ** ((34 - 21) / 10))  # measured at 21 C, run at 34 C; 2.3 times as fast every 10 K
-NERNST_CA = f32(1e3 * 8.314462618 * 279.45 / (2 * 96485.33212))  # mV, RT / 2F at 279.45 K (6.3 C) as in the published runs
+NERNST_CA = f32(
+    1e3 * 8.314462618 * 279.45 / (2 * 96485.33212)
+)  # mV, RT / 2F at 279.45 K (6.3 C) as in the published runs
 LOG_CA_OUTSIDE = f32(math.log(2.0))  # ln of 2 mM
 CA_REST = f32(1e-4)  # mM, to which the calcium pump returns
 CA_START = f32(5e-5)  # mM
@@ -87,7 +90,8 @@ def sk_e2(log_ca, z, dt):
 
 @inlined
 def na_t(v, m, h, m_half, h_half, dt):
-    """Transient sodium: g = m^3 h (Colbert & Pan 2002); NaTs2_t: half values 32, 60 mV, NaTa_t (axon): 38, 66 mV."""
+    """Transient sodium: g = m^3 h (Colbert & Pan 2002); NaTs2_t: half values 32, 60 mV, NaTa_t (axon): 38, 66
+    mV."""
     m_up, m_down = linoid_pair((v + m_half) * f32(1 / 6))
     h_down, h_up = linoid_pair((v + h_half) * f32(1 / 6))
     m_new = relax_ab(m, f32(0.182 * 6) * Q_T * m_up, f32(0.124 * 6) * Q_T * m_down, dt)

@@ -1,4 +1,5 @@
-"""Where the layer-5 pyramidal cell has which channels (Hay et al. 2011, table 2; as in L5PCbiophys3.hoc of ModelDB 139653)."""
+"""Where the layer-5 pyramidal cell has which channels (Hay et al. 2011, table 2; as in L5PCbiophys3.hoc of
+ModelDB 139653)."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import numpy as np
 
 SOMA, AXON, BASAL, APICAL, BRANCH_POINT = 0, 1, 2, 3, 4  # kinds of node
 
-# S/cm2 but for cm (uF/cm2), ca_decay (ms), ca_gamma (1); Ih and Ca_LVA of the apical tree depend on the distance from the soma
+# S/cm2 but for cm (uF/cm2), ca_decay (ms), ca_gamma (1); Ih and Ca_LVA of the apical tree depend on the
+# distance from the soma
 UNIFORM = {
     "cm": {SOMA: 1.0, AXON: 1.0, BASAL: 2.0, APICAL: 2.0},
     "pas": {SOMA: 3e-5, AXON: 3e-5, BASAL: 6e-5, APICAL: 6e-5},
@@ -31,7 +33,8 @@ HOT_ZONE = (685.0, 885.0)  # um from the soma
 def channel_densities(kind: np.ndarray, distance: np.ndarray, longest_apical_path: float) -> dict[str, np.ndarray]:
     """Density of each channel in each node, float64 (N,), units as in `UNIFORM`.
 
-    kind (N,): SOMA .. BRANCH_POINT. distance (N,): um from the soma, at which a density is evaluated. longest_apical_path: um.
+    kind (N,): SOMA .. BRANCH_POINT. distance (N,): um from the soma, at which a density is evaluated.
+      longest_apical_path: um.
     """
     densities = {name: np.zeros(len(kind)) for name in UNIFORM}
     for name, by_kind in UNIFORM.items():

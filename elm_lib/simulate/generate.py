@@ -1,7 +1,8 @@
 """Generated NeuronIO: a folder of simulations, one file for each batch of 16.
 
-Simulation i of a split depends on (seed, i) and on what `provenance` lists, on nothing else: not on the number of workers, not on
-what was interrupted when. Files are whole or absent, so a run that was killed goes on where it stopped.
+Simulation i of a split depends on (seed, i) and on what `provenance` lists, on nothing else: not on the
+number of workers, not on what was interrupted when. Files are whole or absent, so a run that was killed
+goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import multiprocessing
 import os
 import signal
 import sys
-from contextlib import nullcontext
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -43,9 +44,12 @@ def generate_split(
 ) -> list[Path]:
     """Simulate what is missing in `folder` and return its files, sims_00000.h5 and on.
 
-    morphology: file, see `fetch_morphology`. ranges: "narrow" (test, validation) or "script" (training), see `inputs.RANGES`.
-    dt_ms: 0.025 as in the reference runs, 0.05 or 0.1 for training. workers: processes, all usable cores by default.
-    silence_synapses_hit_at_zero: as the original data: a synapse with an event at t = 0 stays silent in the simulation.
+    morphology: file, see `fetch_morphology`. ranges: "narrow" (test, validation) or "script" (training),
+      see `inputs.RANGES`.
+    dt_ms: 0.025 as in the reference runs, 0.05 or 0.1 for training. workers: processes, all usable cores by
+      default.
+    silence_synapses_hit_at_zero: as the original data: a synapse with an event at t = 0 stays silent in the
+      simulation.
     Files of another configuration are replaced, files beyond n_simulations removed.
     Raises DataError: unknown morphology, no space. ValueError: an argument out of range.
     """
@@ -68,7 +72,9 @@ def generate_split(
     paths = [job[0] for job in jobs]
     for stale in set(folder.glob("sims_*.h5*")) - set(paths):
         stale.unlink()
-    bar = processes.progress(n_simulations, folder.name, "sim", n_simulations - n_missing) if progress else nullcontext()
+    bar = (
+        processes.progress(n_simulations, folder.name, "sim", n_simulations - n_missing) if progress else nullcontext()
+    )
     with bar as shown:
         for n_done in _run(missing, min(workers or usable_cores(), len(missing)), cell):
             if shown is not None:
@@ -100,7 +106,9 @@ def simulate_batch(cell: Cell, first: int, n: int, settings: dict) -> dict:
     ]
     felt = [_without_hit_at_zero(*s) for s in spikes] if settings["silence_synapses_hit_at_zero"] else spikes
     offsets = np.cumsum([0] + [len(channel) for channel, _ in felt[:-1]])
-    indptr = np.stack([inputs.to_indptr(time_ms, duration_ms) + k for (_, time_ms), k in zip(felt, offsets, strict=True)])
+    indptr = np.stack(
+        [inputs.to_indptr(time_ms, duration_ms) + k for (_, time_ms), k in zip(felt, offsets, strict=True)]
+    )
     recording = l5pc.simulate(cell, indptr, np.concatenate([channel for channel, _ in felt]), dt_ms=settings["dt_ms"])
     return {
         "spikes": spikes,
@@ -142,7 +150,9 @@ def _run(jobs: list[tuple], workers: int, cell: Cell):
     # Compile here, once; the workers find the machine code in numba's cache.
     l5pc.simulate(cell, np.zeros((1, 2), np.int64), np.zeros(0, np.uint16), dt_ms=1.0)
     context = multiprocessing.get_context("spawn")  # fork is unsafe beside threads, and a Jupyter kernel has some
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_parent, initargs=(os.getpid(),)) as pool:
+    with ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_die_with_parent, initargs=(os.getpid(),)
+    ) as pool:
         futures = [pool.submit(_write_batch, *job) for job in jobs]
         try:
             for future in as_completed(futures):
@@ -153,7 +163,8 @@ def _run(jobs: list[tuple], workers: int, cell: Cell):
 
 
 def _die_with_parent(parent: int) -> None:
-    """A killed parent must not leave workers that write into the next run's folder (Linux; elsewhere they end with their pipe)."""
+    """A killed parent must not leave workers that write into the next run's folder (Linux; elsewhere they end
+    with their pipe)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     if sys.platform == "linux":
         pr_set_pdeathsig = 1

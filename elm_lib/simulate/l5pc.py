@@ -4,12 +4,13 @@ One step from t to t + dt is NEURON's fixed step:
 
 1.  every current is linearised at v(t) with the gates of t, i = i(v) + g (v(t + dt) - v);
 2.  the cable equation is solved for v(t + dt) implicitly,
-        (C / dt + g + sum of axial conductances) dv - (axial conductances) dv of the neighbours = -i + axial currents,
+        (C / dt + g + sum of axial conductances) dv - (axial conductances) (dv of the neighbours)
+            = -i + axial currents,
     by elimination from the tips of the tree to the soma and back (Hines 1984): 2 N operations, exact;
 3.  calcium, gates and synapses advance by dt at the new v.
 
-Step 3 and step 1 of the next round are one pass over the nodes. Units: mV, ms, nA, uS, nF, mM. All arrays of the state end in
-the lane: v[node, lane].
+Step 3 and step 1 of the next round are one pass over the nodes. Units: mV, ms, nA, uS, nF, mM. All arrays
+of the state end in the lane: v[node, lane].
 """
 
 from __future__ import annotations
@@ -37,7 +38,20 @@ SYNAPSE_TAU = np.array([0.3, 3.0, 2.0, 70.0, 0.2, 8.0])  # ms, rise and fall of 
 PEAK = {"ampa": 4e-4, "nmda": 4e-4, "gaba": 1e-3}  # uS, of one event
 
 # columns of the conductances of one node, uS
-CONDUCTANCES = ("pas", "ih", "im", "sk_e2", "skv3_1", "ca_hva", "ca_lva", "nats2_t", "nata_t", "nap_et2", "k_tst", "k_pst")
+CONDUCTANCES = (
+    "pas",
+    "ih",
+    "im",
+    "sk_e2",
+    "skv3_1",
+    "ca_hva",
+    "ca_lva",
+    "nats2_t",
+    "nata_t",
+    "nap_et2",
+    "k_tst",
+    "k_pst",
+)
 (G_PAS, G_IH, G_IM, G_SK, G_KV, G_HVA, G_LVA, G_NATS, G_NATA, G_NAP, G_KT, G_KP) = range(12)
 
 
@@ -139,7 +153,8 @@ def axon_only(v, s, diagonal, rhs, g, dt):
 
 @cached
 def advance_and_linearise(kind, base, g, ca_gain, ca_keep, synapse_keep, v, s, diagonal, rhs, dt):
-    """Gates, calcium and synapses over dt (ms) at v; then the matrix and the right-hand side for the next step."""
+    """Gates, calcium and synapses over dt (ms) at v; then the matrix and the right-hand side for the next
+    step."""
     for c in range(len(kind)):
         v_c, s_c, d_c, r_c, g_c = v[c], s[c], diagonal[c], rhs[c], g[c]
         where = kind[c]
@@ -207,7 +222,9 @@ def run(parent, kind, axial, base, g, ca_gain, ca_keep, synapse_node, weight, sy
     duration_ms = indptr.shape[1] - 1
     no_keep = np.ones_like(ca_keep)
     no_gain = np.zeros_like(ca_gain)
-    advance_and_linearise(kind, base, g, no_gain, no_keep, synapse_keep, v, s, diagonal, rhs, f32(LONG))  # steady state at v
+    advance_and_linearise(
+        kind, base, g, no_gain, no_keep, synapse_keep, v, s, diagonal, rhs, f32(LONG)
+    )  # steady state at v
     step = 0
     for t in range(duration_ms):
         add_events(indptr, channel, t, synapse_node, weight, s)
@@ -276,12 +293,15 @@ def simulate(
         inject_node, inject, np.float32(dt_ms), steps_per_ms, v, s, np.zeros_like(v), np.zeros_like(v), record, trace,
     )  # fmt: skip
     if not np.isfinite(trace[-1, :, :n]).all():
-        raise FloatingPointError(f"the simulation diverged: voltage {trace[-1, :, :n].ravel()[:4]} mV after {duration_ms} ms")
+        raise FloatingPointError(
+            f"the simulation diverged: voltage {trace[-1, :, :n].ravel()[:4]} mV after {duration_ms} ms"
+        )
     return Recording(1.0 / steps_per_ms, trace[:, :, :n])
 
 
 def membrane(cell: Cell, dt_ms: float) -> tuple[np.ndarray, ...]:
-    """Per node, float32: C / dt + axial conductances (uS), conductances (uS), calcium gain (mM / nA), calcium kept in one step."""
+    """Per node, float32: C / dt + axial conductances (uS), conductances (uS), calcium gain (mM / nA), calcium
+    kept in one step."""
     um2_to_cm2 = 1e-8
     area = cell.area * um2_to_cm2
     base = cell.densities["cm"] * area * 1e3 / dt_ms  # uF -> nF; nF / ms = uS
@@ -301,16 +321,20 @@ def membrane(cell: Cell, dt_ms: float) -> tuple[np.ndarray, ...]:
 
 
 def event_weights(cell: Cell, peak_uS: dict[str, float] = PEAK) -> np.ndarray:
-    """Jump of both exponentials at one event (uS, float32, (3,)) that lets the conductance peak as wanted: AMPA, NMDA, GABA_A."""
+    """Jump of both exponentials at one event (uS, float32, (3,)) that lets the conductance peak as wanted:
+    AMPA, NMDA, GABA_A."""
     rise, fall = SYNAPSE_TAU[::2], SYNAPSE_TAU[1::2]
     t_peak = rise * fall / (fall - rise) * np.log(fall / rise)
     at_peak = np.exp(-t_peak / fall) - np.exp(-t_peak / rise)
     factor = cell.reconstruction.excitatory_weight
-    return (np.array([peak_uS["ampa"] * factor, peak_uS["nmda"] * factor, peak_uS["gaba"]]) / at_peak).astype(np.float32)
+    return (np.array([peak_uS["ampa"] * factor, peak_uS["nmda"] * factor, peak_uS["gaba"]]) / at_peak).astype(
+        np.float32
+    )
 
 
 def output_spikes(voltage: np.ndarray, time_step: float) -> np.ndarray:
-    """Times (ms) of the soma's action potentials: local maxima above -25 mV of its voltage (steps + 1,) on a grid of 1/8 ms."""
+    """Times (ms) of the soma's action potentials: local maxima above -25 mV of its voltage (steps + 1,) on a
+    grid of 1/8 ms."""
     grid = np.arange(0.0, (len(voltage) - 1) * time_step, 0.125)
     v = np.interp(grid, np.arange(len(voltage)) * time_step, voltage)
     peak = (v[1:-1] > v[:-2]) & (v[1:-1] >= v[2:]) & (v[1:-1] > -25.0)

@@ -1,14 +1,16 @@
 """From a Neurolucida reconstruction to the compartments of a layer-5 pyramidal cell.
 
-The rules are those of the published model (Hay et al. 2011, 10.1371/journal.pcbi.1002107, ModelDB 139653), as NEURON applies them:
+The rules are those of the published model (Hay et al. 2011, 10.1371/journal.pcbi.1002107, ModelDB 139653),
+as NEURON applies them:
 
 - a section of length L is cut into 1 + 2*int(L / 40 um) equal segments, the soma is one;
 - the traced axon is replaced by a stub: two sections of 30 um length and 1 um diameter;
 - every neurite leaves from the middle of the soma;
 - the point where a section branches is a node of its own, without membrane.
 
-`load_cell` returns a `Cell`: a tree of nodes in Hines order (a parent has a smaller number than its children), with membrane
-area, axial conductance to the parent, channel densities, and the segments that carry synapses.
+`load_cell` returns a `Cell`: a tree of nodes in Hines order (a parent has a smaller number than its
+children), with membrane area, axial conductance to the parent, channel densities, and the segments that
+carry synapses.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ EXACT = Reconstruction(
     excitatory_weight=1.0,
     longest_apical_path_um=1300.5335,
 )
-# 40 um would give 696 dendritic segments, 44.4 um gives 640: the one with the least membrane, whose input weighs least, is left out.
+# 40 um would give 696 dendritic segments, 44.4 um gives 640: the one with the least membrane, whose input
+# weighs least, is left out.
 DEFAULT = Reconstruction(
     name="C060114A7",
     sha256="ecd128245dcf7289dd1bc372fa9ed07dfaf0bd31f77fa7934ffefaf21964a10a",
@@ -95,7 +98,8 @@ class Cell:
 
 
 def load_cell(path: str | os.PathLike) -> Cell:
-    """Read a reconstruction and cut it into compartments. DataError when the file is missing or not one of `KNOWN`."""
+    """Read a reconstruction and cut it into compartments. DataError when the file is missing or not one of
+    `KNOWN`."""
     path = Path(path)
     if not path.is_file():
         raise DataError(f"{path}: no such morphology; fetch one with elm_lib.data.morphology_source.fetch_morphology")
@@ -131,7 +135,9 @@ def discretise(path: Path, reconstruction: Reconstruction) -> Cell:
                 parent, start = section_end[section.parent.id]
             length = _arc(points)[-1]
             n_segments = 1 + 2 * int(length / reconstruction.segment_length_um)
-            end = nodes.add_section(parent, start, kind, section_number, points, diameters, n_segments, bool(section.children))
+            end = nodes.add_section(
+                parent, start, kind, section_number, points, diameters, n_segments, bool(section.children)
+            )
             section_end[section.id] = (end, start + length)
     return nodes.finish(reconstruction)
 
@@ -147,7 +153,8 @@ class _Nodes:
         return len(self.rows) - 1
 
     def add_section(self, parent, start_um, kind, section, points, diameters, n_segments, has_children) -> int:
-        """Add a section's segments, and its end as a branch point where sections follow. Returns the last node."""
+        """Add a section's segments, and its end as a branch point where sections follow. Returns the last
+        node."""
         arc = _arc(points)
         length = arc[-1]
         resistance = 0.0  # Mohm, from the last node to where we are
@@ -158,16 +165,26 @@ class _Nodes:
             # The published model evaluates each section's last segment at the section's end.
             density_at = start_um + (length if i == n_segments - 1 else centre)
             parent = self.add(
-                parent, kind, section, length=length / n_segments, area=area, distance=start_um + centre,
-                axial=1.0 / resistance, density_distance=density_at,
+                parent,
+                kind,
+                section,
+                length=length / n_segments,
+                area=area,
+                distance=start_um + centre,
+                axial=1.0 / resistance,
+                density_distance=density_at,
             )
             resistance = _frusta(arc, diameters, centre, right)[1]
         if has_children:
-            parent = self.add(parent, BRANCH_POINT, section, length=0.0, area=0.0, distance=start_um + length, axial=1.0 / resistance)
+            parent = self.add(
+                parent, BRANCH_POINT, section, length=0.0, area=0.0, distance=start_um + length, axial=1.0 / resistance
+            )
         return parent
 
     def finish(self, reconstruction: Reconstruction) -> Cell:
-        parent, kind, section, length, area, distance, axial, density_distance = map(np.array, zip(*self.rows, strict=True))
+        parent, kind, section, length, area, distance, axial, density_distance = map(
+            np.array, zip(*self.rows, strict=True)
+        )
         longest = reconstruction.longest_apical_path_um
         if longest is None:
             longest = float(density_distance[kind == APICAL].max())
@@ -177,8 +194,16 @@ class _Nodes:
         if len(segments) != N_SYNAPSE_SEGMENTS:
             raise DataError(f"{reconstruction.name}: {len(segments)} segments for synapses, not {N_SYNAPSE_SEGMENTS}")
         return Cell(
-            reconstruction, parent.astype(np.int32), kind.astype(np.int8), section.astype(np.int32), length, area, distance, axial,
-            channel_densities(kind, density_distance, longest), segments.astype(np.int32),
+            reconstruction,
+            parent.astype(np.int32),
+            kind.astype(np.int8),
+            section.astype(np.int32),
+            length,
+            area,
+            distance,
+            axial,
+            channel_densities(kind, density_distance, longest),
+            segments.astype(np.int32),
         )
 
 
@@ -188,7 +213,8 @@ def _arc(points: np.ndarray) -> np.ndarray:
 
 
 def _frusta(arc: np.ndarray, diameters: np.ndarray, a: float, b: float) -> tuple[float, float]:
-    """Lateral area (um2) and axial resistance (Mohm) of the truncated cones between path lengths a and b (um)."""
+    """Lateral area (um2) and axial resistance (Mohm) of the truncated cones between path lengths a and b
+    (um)."""
     inside = arc[(arc > a) & (arc < b)]
     x = np.concatenate([[a], inside, [b]])
     d = np.interp(x, arc, diameters)

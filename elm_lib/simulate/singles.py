@@ -1,6 +1,7 @@
 """Single-precision exp, log and x/(1-exp(-x)) that LLVM can put into SIMD lanes.
 
-numba's own `np.exp` is a scalar call. These are branch-free, so a loop over lanes becomes vector code. NaN stays NaN.
+numba's own `np.exp` is a scalar call. These are branch-free, so a loop over lanes becomes vector code. NaN
+stays NaN.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from numpy import int32 as i32
 # Reordering and fused multiply-add are allowed; "nnan" and "ninf" are not: a diverging run has to show NaN.
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 inlined = njit(forceinline=True, fastmath=FAST, error_model="numpy", boundscheck=False)
-
 
 
 def cached(function):

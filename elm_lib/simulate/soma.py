@@ -8,8 +8,9 @@ import numpy as np
 def soma_area(outline: np.ndarray) -> float:
     """Membrane area (um2) of a soma drawn as an outline (P, 3) in um.
 
-    The outline is read as NEURON's Import3d reads it: walked in 100 equal steps, laid along its principal axis, and turned into a
-    stack of 20 truncated cones whose 21 diameters are the distances between the outline's two sides.
+    The outline is read as NEURON's Import3d reads it: walked in 100 equal steps, laid along its principal
+    axis, and turned into a stack of 20 truncated cones whose 21 diameters are the distances between the
+    outline's two sides.
     """
     step = np.linalg.norm(np.diff(outline[:, :2], axis=0), axis=1)
     walked = np.concatenate([[0.0], np.cumsum(step)])

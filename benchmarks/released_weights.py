@@ -1,0 +1,58 @@
+"""The authors' released weights, which never saw our simulations, predict them: evidence that generated data stands for the real.
+
+    python benchmarks/released_weights.py --released FOLDER [--data data/desk/neuronio/test]
+
+FOLDER holds the released folders (num_memory_20, num_memory_50, best_elm_neuron), each checked against its sha256. The data
+are simulations with the exact morphology. Writes results/tables/released_weights.{csv,md}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from elm_lib.data.neuronio import SimulationSet
+from elm_lib.neuron import ELM
+from elm_lib.store import write_text
+from elm_lib.tasks.neuronio import evaluate
+
+NEURONS = {"num_memory_20": "d_m = 20", "num_memory_50": "d_m = 50", "best_elm_neuron": "best effort (d_m = 100)"}
+SCORES = {"auc": ("AUC", 4), "rmse": ("RMSE mV", 3), "explained_variance": ("explained variance %", 1), "tp_at_0.01_fp": ("TP at 0.01 FP", 3)}
+RELEASED = {"auc": "AUC", "rmse": "soma_RMSE", "explained_variance": "soma_explained_variance_percent", "tp_at_0.01_fp": "TP @ 0.0100 FP"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--released", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=Path("data/desk/neuronio/test"))
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    options = parser.parse_args()
+    simulations = SimulationSet(options.data)
+    made = simulations[0][0].provenance
+    if made["morphology"] != "cell1":
+        raise SystemExit(f"{options.data}: made with {made['morphology']}; the released weights apply to cell1.asc alone: use profile desk")
+
+    rows = []
+    for name, neuron in NEURONS.items():
+        published = json.loads((options.released / name / "eval_results.json").read_text())["test_results"]
+        ours = evaluate(ELM.from_official(options.released / name, channels="interleaved"), simulations)
+        for score, (_, digits) in SCORES.items():
+            rows.append({"neuron": neuron, "score": score, "published": published[RELEASED[score]], "ours": ours["released"][score],
+                         "ours_clean": ours["clean"][score], "digits": digits})  # fmt: skip
+    frame = pd.DataFrame(rows)
+    write_text(options.results / "tables/released_weights.csv", frame.drop(columns="digits").to_csv(index=False))
+    lines = ["| score | data | " + " | ".join(NEURONS.values()) + " |", "|---|---|" + "---|" * len(NEURONS)]
+    for score, (title, digits) in SCORES.items():
+        part = frame[frame.score == score].set_index("neuron")
+        for column, where in (("published", "published test set"), ("ours", "simulated here, released evaluation"), ("ours_clean", "simulated here, clean evaluation")):
+            lines.append(f"| {title} | {where} | " + " | ".join(f"{part[column][neuron]:.{digits}f}" for neuron in NEURONS.values()) + " |")
+    lines += ["", f"{len(simulations)} simulations of {simulations.duration_ms(0) / 1000:g} s, dt {made['dt_ms']} ms, {made['ranges']} input ranges, morphology {made['morphology']}."]
+    write_text(options.results / "tables/released_weights.md", "\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Tables and verdicts; the README's numbers held to results/."""
+
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from elm_lib import paper
+from elm_lib.errors import DataError
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def _runs(experiment, auc_and_rmse, budget=1.0, **changes) -> pd.DataFrame:
+    """Runs of given {size: [(auc, rmse), ...]}, None for a divergent one."""
+    rows = []
+    for size, scores in auc_and_rmse.items():
+        for seed, score in enumerate(scores):
+            auc, rmse = score or (np.nan, np.nan)
+            rows.append({"experiment": experiment, "size": size, "seed": seed, "parameters": 8022, "flops": 17.1e6, "diverged": score is None, "profile": "paper",
+                         "source": "real", "morphology": "real", "budget": budget, "device": "cuda", "test_released_auc": auc, "test_released_rmse": rmse,
+                         "test_auc": auc, "test_rmse": rmse, "test_released_tp_at_0.0025_fp": 0.3, "test_released_tp_at_0.01_fp": 0.7, **changes})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _verdicts(branch, elm, lstm):
+    runs = {name: _runs(name, scores) for name, scores in zip(paper.MODELS, (branch, elm, lstm))}
+    tables = {name: paper.neuronio_table(runs[name], model) for name, (_, model) in paper.MODELS.items()}
+    return paper.verdicts(tables, runs).set_index(["claim", "item"])
+
+
+GOOD = ({20: [(0.9924, 0.638)] * 3}, {20: [(0.9918, 0.643)]}, {10: [(0.985, 0.75)], 15: [(0.9864, 0.717)]})
+
+
+def test_verdicts_follow_their_rules():
+    frame = _verdicts({20: [(0.9905, 0.60), (0.9903, 0.62), None]}, {20: [(0.9890, 0.80)]}, {10: [(0.9895, 0.70)]})
+    auc = frame.loc[("Tab S8", "Branch-ELM d_m=20 AUC")]
+    assert (auc.published, auc.verdict, auc.seeds) == (0.9924, "reproduced", 2)  # 0.9904 >= 0.9924 - 0.002; the divergent run is left out
+    assert auc.ours == pytest.approx(0.9904)
+    assert auc["std"] == pytest.approx(0.0001)
+    assert frame.loc[("Tab S8", "Branch-ELM d_m=20 RMSE (mV)")].verdict == "reproduced"
+    assert frame.loc[("headline", "Branch-ELM with about 8 thousand parameters (d_m=20) reaches AUC 0.991")].verdict == "not reproduced"
+    assert frame.loc[("Tab S9", "ELM d_m=20 AUC")].verdict == "not reproduced"
+    assert frame.loc[("Tab S9", "ELM d_m=20 RMSE (mV)")].verdict == "not reproduced"
+    assert frame.loc[("Tab S8", "Branch-ELM d_m=50 AUC")].verdict == "not run"
+    assert frame.loc[("Tab S8", "Branch-ELM d_m=20 parameters")].verdict == "reproduced"
+    assert frame.loc[("Tab S8", "Branch-ELM d_m=20 flops")].verdict == "not reproduced"  # 6 % below
+    below = [item for claim, item in frame.index if "n=10" in item and claim == "Fig 2"]
+    assert frame.loc[("Fig 2", below[0])].verdict == "not reproduced"
+    assert list(frame.reset_index().columns) == paper.COLUMNS
+    assert set(frame.verdict) == {"reproduced", "not reproduced", "not run"}
+
+
+def test_published_scores_reproduce_themselves():
+    frame = _verdicts(*GOOD)
+    assert frame.loc[("headline", "Branch-ELM with about 8 thousand parameters (d_m=20) reaches AUC 0.991")].verdict == "reproduced"
+    ran = frame[(frame.verdict != "not run") & frame.index.get_level_values("item").str.contains("AUC|RMSE")]
+    assert (ran.verdict == "reproduced").all()
+
+
+def test_every_published_row_has_its_verdicts():
+    frame = _verdicts(*GOOD).reset_index()
+    for claim, rows in (("Tab S8", 7), ("Tab S9", 8), ("Tab S10", 6)):
+        assert (frame.claim == claim).sum() == 4 * rows  # AUC, RMSE, parameters, FLOPs
+
+
+def test_runs_of_two_kinds_are_never_mixed():
+    runs = _runs("neuronio_elm", GOOD[1])
+    with pytest.raises(DataError, match="differ in .*source"):
+        paper.labels(pd.concat([runs, runs.assign(source="generated")]))
+
+
+def test_a_table_without_a_run_says_what_to_run(tmp_path):
+    with pytest.raises(DataError, match=r"dvc repro train@neuronio_elm"):
+        paper.read_runs(tmp_path, "neuronio_elm")
+
+
+# ---- the committed results -----------------------------------------------------------------------------------------
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_readme_shows_the_verdicts_of_results():
+    shown = README.split(paper.README_MARKS[0])[1].split(paper.README_MARKS[1])[0].strip()
+    assert shown == paper.markdown(pd.read_csv(ROOT / "results" / paper.VERDICTS)), "run `python -m elm_lib.paper --readme README.md`"
+
+
+def test_readme_shows_the_released_weights_table_of_results():
+    table = (ROOT / "results/tables/released_weights.md").read_text().strip()
+    assert table in README
+
+
+def test_results_agree_among_themselves():
+    """Verdicts are what the tables say, and the tables what the runs say."""
+    runs = {name: paper.read_runs(ROOT / "results", name) for name in paper.MODELS}
+    tables = {name: paper.neuronio_table(runs[name], model) for name, (_, model) in paper.MODELS.items()}
+    written = pd.read_csv(ROOT / "results" / paper.VERDICTS)
+    expected = pd.read_csv(io.StringIO(paper.verdicts(tables, runs).to_csv(index=False)))
+    pd.testing.assert_frame_equal(written, expected)
+    for name, (claim, _) in paper.MODELS.items():
+        table = pd.read_csv(ROOT / "results/tables" / f"tab{claim.split()[1]}.csv")
+        pd.testing.assert_frame_equal(table, tables[name], check_dtype=False)
+
+
+def test_readme_is_short_and_its_files_exist():
+    assert len(README.splitlines()) < 200
+    for path in re.findall(r"\]\(([\w./-]+)\)", README):
+        assert (ROOT / path).exists(), path
