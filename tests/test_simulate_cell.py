@@ -68,7 +68,7 @@ def test_voltage_and_spikes_equal_neurons(exact_cell, shared):
     with np.load(shared / "l5pc" / "reference_6s.npz") as reference:
         synapse, time_ms = reference["synapse"].astype(int), reference["time_ms"].astype(int)
         voltage, spikes = reference["neuron_dt0025_v_mV"], reference["neuron_dt0025_spikes_ms"]
-    duration_ms = 2000
+    duration_ms = 1000
     spikes = spikes[spikes < duration_ms]
     channel = np.where(synapse < 639, 2 * synapse, 2 * (synapse - 639) + 1)
     order = np.lexsort((channel, time_ms))

@@ -40,7 +40,7 @@ def test_statistics_equal_the_reference_set(shared):
         [[np.sum(s < 262), np.sum((s >= 262) & (s < 639)), np.sum(s >= 639)] for s in np.split(synapse, offset[1:-1])]
     )
     ours = []
-    for i in range(24):
+    for i in range(8):
         channel, _ = draw_input(cell, seed=11, index=i, ranges="narrow", duration_ms=6000)
         segment, inhibitory = channel >> 1, channel & 1
         ours.append(

@@ -1,4 +1,4 @@
-"""Figures 2 b c, 4, S1 and S9: models fitted to a biophysical neuron."""
+"""Figures 2, 4, S1 and S9: models fitted to a biophysical neuron."""
 
 from __future__ import annotations
 
@@ -6,24 +6,50 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
 from elm_lib.data.neuronio import SimulationSet, unscale_voltage
-from elm_lib.figures.simulations import raster
+from elm_lib.figures.simulations import raster, sample
 from elm_lib.figures.style import COLORS
 
-THRESHOLD = 0.991  # AUC, "sufficiently good" spike prediction (Beniaguev et al. 2021, doi:10.1016/j.neuron.2021.07.002)
-TCN_PARAMETERS = 10e6  # what the temporal convolutional network needed for it, same source
+THRESHOLD = 0.991  # AUC, "sufficiently good" spike prediction; a TCN of 10 M parameters reached it (Beniaguev et al. 2021, doi:10.1016/j.neuron.2021.07.002)
 
 
-def scores(ours: pd.DataFrame, published: pd.DataFrame, label: str, x: str = "parameters") -> Figure:
+def data_and_results(
+    simulations: SimulationSet,
+    n: int,
+    start_ms: int,
+    stop_ms: int,
+    ours: pd.DataFrame,
+    published: pd.DataFrame,
+    label: str,
+) -> Figure:
+    """Figure 2: a) input and output of the biophysical neuron, simulation n from start_ms to stop_ms; b, c) as `scores`."""
+    figure = plt.figure(figsize=(9, 2.8), constrained_layout=True)
+    left, right = figure.subfigures(1, 2, width_ratios=[1, 1.9])
+    sample(simulations, n, start_ms, stop_ms, left)
+    left.axes[0].set_title("a) biophysical neuron: input spikes, soma", loc="left")
+    scores(ours, published, label, figure=right)
+    for axis, letter in zip(right.axes, "bc", strict=True):
+        axis.set_title(f"{letter})", loc="left")
+    return figure
+
+
+def scores(
+    ours: pd.DataFrame,
+    published: pd.DataFrame,
+    label: str,
+    x: str = "parameters",
+    figure: Figure | SubFigure | None = None,
+) -> Figure | SubFigure:
     """Figure 2 b, c (x = "parameters") or S1 (x = "flops"): voltage RMSE and spike AUC against the cost of a model.
 
     ours       model, parameters, flops, rmse_mean, rmse_std, auc_mean, auc_std, a row each model and size
     published  the same columns; drawn pale, with the published standard deviations
     label      where ours come from: profile, data, budget
     """
-    figure, axes = plt.subplots(1, 2, figsize=(6.6, 2.7), constrained_layout=True)
+    figure = figure or plt.figure(figsize=(6.6, 2.8), constrained_layout=True)
+    axes = figure.subplots(1, 2)
     for axis, score, name in zip(axes, ("rmse", "auc"), ("voltage RMSE (mV)", "spike AUC"), strict=True):
         for model in ("LSTM", "ELM", "Branch-ELM"):
             theirs, mine = published[published.model == model], ours[ours.model == model]
@@ -39,12 +65,13 @@ def scores(ours: pd.DataFrame, published: pd.DataFrame, label: str, x: str = "pa
             xlabel="trainable parameters" if x == "parameters" else "FLOPs for a 500 ms sample",
             ylabel=name,
         )
-    axes[1].axhline(THRESHOLD, color=COLORS["TCN"], lw=0.8, ls=":")
-    axes[1].text(0.98, THRESHOLD, "0.991: TCN, 10 M parameters", color=COLORS["TCN"], fontsize=6, ha="right", va="bottom",
-                 transform=axes[1].get_yaxis_transform())  # fmt: skip
-    axes[0].plot([], [], color="grey", marker="s", ls="--", label="this run")
-    axes[0].plot([], [], color="grey", marker="o", alpha=0.35, label="published")
-    axes[0].legend(handles=axes[0].lines[-2:], loc="upper right")
+    axes[1].axhline(THRESHOLD, color=COLORS["TCN"], lw=0.8, ls=":", zorder=0)
+    axes[1].annotate("0.991, which took a TCN of 10 M parameters", (0.98, THRESHOLD), (0, -9), "data", textcoords="offset points",
+                     color=COLORS["TCN"], fontsize=5.5, ha="right", annotation_clip=False)  # fmt: skip
+    axes[1].texts[-1].xycoords = axes[1].get_yaxis_transform()
+    marks = [axes[0].plot([], [], color="grey", marker=marker, ls=line, alpha=alpha, label=name)[0]
+             for marker, line, alpha, name in (("s", "--", 1, "this run"), ("o", "-", 0.35, "published"))]  # fmt: skip
+    axes[0].legend(handles=marks, loc="upper right")
     axes[1].legend(loc="lower right")
     figure.suptitle(label, fontsize=7, color="grey")
     return figure

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
 from elm_lib.data.neuronio import SimulationSet
 from elm_lib.figures.style import COLORS
 
 
-def sample(simulations: SimulationSet, n: int, start_ms: int, stop_ms: int) -> Figure:
-    """Figure 2 a: what goes into the biophysical neuron (spikes of 1278 synapses) and what comes out (soma voltage)."""
-    figure, axes = plt.subplots(2, 1, figsize=(4.2, 2.8), sharex=True, height_ratios=[2, 1], constrained_layout=True)
+def sample(
+    simulations: SimulationSet, n: int, start_ms: int, stop_ms: int, figure: Figure | SubFigure | None = None
+) -> Figure | SubFigure:
+    """What goes into the biophysical neuron (spikes of 1278 synapses) and what comes out (soma voltage)."""
+    figure = figure or plt.figure(figsize=(4.2, 2.8), constrained_layout=True)
+    axes = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     raster(axes[0], simulations.dense(n, start_ms, stop_ms), start_ms)
-    _, k = simulations[n]
-    voltage = simulations[n][0].soma_voltage[k, start_ms:stop_ms]
-    axes[1].plot(np.arange(start_ms, stop_ms), voltage, color=COLORS["target"], lw=0.7)
+    file, k = simulations[n]
+    axes[1].plot(np.arange(start_ms, stop_ms), file.soma_voltage[k, start_ms:stop_ms], color=COLORS["target"], lw=0.7)
     axes[1].set(xlabel="time (ms)", ylabel="soma (mV)")
     return figure
 

@@ -32,26 +32,15 @@ E_EXC, E_GABA = f32(0.0), f32(-80.0)  # mV
 LONG = 1e9  # ms: a step that long is the steady state
 
 # rows of the state of one node; synapses keep the two exponentials of each conductance, in uS
-(AMPA_RISE, AMPA_FALL, NMDA_RISE, NMDA_FALL, GABA_RISE, GABA_FALL, IH, IM, SK, KV, CA, I_CA, HVA_M, HVA_H, LVA_M, LVA_H, NA_M, NA_H,
- NAP_M, NAP_H, KT_M, KT_H, KP_M, KP_H, N_STATE) = (i * LANES for i in range(25))  # fmt: skip
+(AMPA_RISE, AMPA_FALL, NMDA_RISE, NMDA_FALL, GABA_RISE, GABA_FALL, IH, IM, SK, KV, CA, I_CA,
+ HVA_M, HVA_H, LVA_M, LVA_H, NA_M, NA_H, NAP_M, NAP_H, KT_M, KT_H, KP_M, KP_H, N_STATE) = (i * LANES for i in range(25))  # fmt: skip
 SYNAPSE_TAU = np.array([0.3, 3.0, 2.0, 70.0, 0.2, 8.0])  # ms, rise and fall of AMPA, NMDA, GABA_A
 PEAK = {"ampa": 4e-4, "nmda": 4e-4, "gaba": 1e-3}  # uS, of one event
 
 # columns of the conductances of one node, uS
 CONDUCTANCES = (
-    "pas",
-    "ih",
-    "im",
-    "sk_e2",
-    "skv3_1",
-    "ca_hva",
-    "ca_lva",
-    "nats2_t",
-    "nata_t",
-    "nap_et2",
-    "k_tst",
-    "k_pst",
-)
+    "pas", "ih", "im", "sk_e2", "skv3_1", "ca_hva", "ca_lva", "nats2_t", "nata_t", "nap_et2", "k_tst", "k_pst"
+)  # fmt: skip
 (G_PAS, G_IH, G_IM, G_SK, G_KV, G_HVA, G_LVA, G_NATS, G_NATA, G_NAP, G_KT, G_KP) = range(12)
 
 
@@ -151,7 +140,7 @@ def axon_only(v, s, diagonal, rhs, g, dt):
         rhs[n] -= g_na * (v_n - E_NA) + g_k * (v_n - E_K)
 
 
-@cached
+@inlined
 def advance_and_linearise(kind, base, g, ca_gain, ca_keep, synapse_keep, v, s, diagonal, rhs, dt):
     """Gates, calcium and synapses over dt (ms) at v; then the matrix and the right-hand side for the next
     step."""
@@ -173,7 +162,7 @@ def advance_and_linearise(kind, base, g, ca_gain, ca_keep, synapse_keep, v, s, d
             axon_only(v_c, s_c, d_c, r_c, g_c, dt)
 
 
-@cached
+@inlined
 def solve_tree(parent, axial, v, diagonal, rhs):
     """v += dv, the solution of the tree's equations (Hines 1984). diagonal and rhs are used up."""
     for c in range(len(parent) - 1, 0, -1):
@@ -199,7 +188,7 @@ def solve_tree(parent, axial, v, diagonal, rhs):
             v_c[n] += dv
 
 
-@cached
+@inlined
 def add_events(indptr, channel, t, synapse_node, weight, s):
     """Input spikes of ms t: both exponentials of the synapse jump. weight (3): uS for AMPA, NMDA, GABA_A."""
     for n in range(indptr.shape[0]):
