@@ -24,7 +24,8 @@ from torch.nn import functional as F
 
 from elm_lib.recurrence import MemoryMLP, recurrence
 from elm_lib.recurrence.reference import ACTIVATIONS
-from elm_lib.traces import Spikes, filter_traces, last_trace, project
+from elm_lib.sparse import Spikes, decayed_sum, project
+from elm_lib.traces import filter_traces
 
 SCALES = {"tanh": (1.0, 1.0), "scaled": (1.7159, 2.0 / 3.0)}  # f(z) = a tanh(b z)
 UPDATES = ("original", "improved")
@@ -203,7 +204,7 @@ class ELM(nn.Module):
         if self.tau_s.numel() == 1:
             rate = self.delta_t / self.tau_s
             p = filter_traces(project(x, self._fold(w_1)), self._to_tree(s_0) @ w_1.T, rate)
-            s = last_trace(x, rate) @ self._fold(None) if self._fold_is_matrix else last_trace(x, rate) * self.w_s
+            s = decayed_sum(x, rate) @ self._fold(None) if self._fold_is_matrix else decayed_sum(x, rate) * self.w_s
             return p + b_1, s + torch.exp(-rate * x.shape[1]) * s_0
         traces = filter_traces(self._synapse_input(x), s_0, self.delta_t / self.tau_s)
         return F.linear(self._to_tree(traces), w_1, b_1), traces[:, -1]

@@ -18,7 +18,7 @@ from elm_lib.errors import DataError
 from elm_lib.flops import count, parameters
 from elm_lib.official import translate
 from elm_lib.paper import published_neuronio
-from elm_lib.traces import Spikes
+from elm_lib.sparse import Spikes
 
 MODELS = ("num_memory_1", "num_memory_5", "num_memory_20", "num_memory_50", "best_elm_neuron")
 

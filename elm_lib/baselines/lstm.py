@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from elm_lib.traces import Spikes, project
+from elm_lib.sparse import Spikes, project
 
 
 class LSTM(nn.Module):

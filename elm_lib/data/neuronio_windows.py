@@ -10,7 +10,7 @@ import torch
 
 from elm_lib.data.neuronio import N_CHANNELS, SimulationSet, channel_sign, scale_voltage
 from elm_lib.errors import DataError
-from elm_lib.traces import Spikes
+from elm_lib.sparse import Spikes
 
 
 @dataclass(frozen=True, eq=False)
