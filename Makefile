@@ -25,7 +25,7 @@ test: $(VENV)/.installed
 	cd notebooks && pytest --nbval
 
 lab: $(VENV)/.installed
-	jupyter lab --ip=127.0.0.1 --notebook-dir=$(CURDIR)
+	jupyter lab --ip=127.0.0.1 --ServerApp.root_dir=$(CURDIR)/notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
 bench: $(VENV)/.installed
 	python benchmarks/loader.py

@@ -78,3 +78,16 @@ def test_bad_arguments_are_named(tmp_path, default_morphology):
     with pytest.raises(DataError, match="needs .* GB"):
         generate_split(tmp_path, 16, 1, morphology=default_morphology, duration_ms=10**13)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_process_that_compiles_and_one_that_reads_the_cache_agree_to_the_bit(tmp_path, default_morphology):
+    script = (
+        "from elm_lib.simulate.generate import generate_split; import sys;"
+        "generate_split(sys.argv[1], 4, 3, morphology=sys.argv[2], duration_ms=400, dt_ms=0.1, workers=1, progress=False)"
+    )
+    for name in ("compiled", "cached"):
+        subprocess.run(
+            [sys.executable, "-W", "error", "-c", script, tmp_path / name, default_morphology],
+            env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "numba")}, check=True,
+        )  # fmt: skip
+    assert digests(tmp_path / "compiled") == digests(tmp_path / "cached")
