@@ -6,8 +6,10 @@ import ast
 import hashlib
 import json
 import os
+import re
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -22,6 +24,10 @@ from elm_lib.tasks import task_class
 from elm_lib.training import Run, pick_device, train_run
 
 PACKAGE = Path(__file__).resolve().parent
+
+
+class RunError(RuntimeError):
+    """A training run failed in its own process; the line says which, why, and where its log is."""
 
 
 class TrainTask(submitit.helpers.Checkpointable):
@@ -60,33 +66,52 @@ def plan(params: Params, experiment: str, profile: str, *, data: str | Path, fol
 
 
 def execute(runs: list[Run], runner: Runner) -> None:
-    """Do the runs that have no result yet: in this process ("debug"), in `jobs` processes ("local"), or on Slurm.
+    """Do the runs that have no result yet: one after another here ("debug"), in `jobs` processes ("local"), or on Slurm.
 
-    Killed at any point, the next call goes on from the checkpoints. Raises the first error of a run.
+    Killed at any point, the next call goes on from the checkpoints. Raises RunError, one line, when a run fails.
     """
     missing = [run for run in runs if not run.result.exists()]
     if not missing:
         return
-    executor = submitit.AutoExecutor(folder=Path(runs[0].folder).parent / "jobs", cluster=runner.cluster)
-    executor.update_parameters(timeout_min=60 * 24 * 7)
-    if runner.cluster == "slurm":
-        executor.update_parameters(slurm_array_parallelism=runner.jobs, cpus_per_task=runner.threads, **runner.slurm)
-    waiting, active = list(missing), []
     total = sum(run.train["epochs"] * run.train["batches_per_epoch"] for run in missing)
     with progress(total, missing[0].experiment, "step") as bar:
-        if runner.cluster == "slurm":
-            active = executor.map_array(TrainTask(), waiting)
-            waiting = []
-        while waiting or active:
-            while waiting and len(active) < runner.jobs:
-                active.append(
-                    executor.submit(TrainTask(), waiting.pop(0), None if runner.cluster == "debug" else os.getpid())
-                )
-            active = [job for job in active if not (job.done() and job.result())]
+        for _ in _here(missing) if runner.cluster == "debug" else _submitted(missing, runner):
             bar.n = sum(_steps_done(run) for run in missing)
             bar.refresh()
-            if active:
-                time.sleep(0.5)
+
+
+def _here(runs: list[Run]) -> Iterator[None]:
+    for run in runs:
+        train_run(run)
+        yield
+
+
+def _submitted(runs: list[Run], runner: Runner) -> Iterator[None]:
+    """Yields now and then until all runs are done."""
+    executor = submitit.AutoExecutor(folder=Path(runs[0].folder).parent / "jobs", cluster=runner.cluster)
+    executor.update_parameters(timeout_min=60 * 24 * 7)
+    waiting, active, parent = list(runs), [], os.getpid()
+    if runner.cluster == "slurm":
+        executor.update_parameters(slurm_array_parallelism=runner.jobs, cpus_per_task=runner.threads, **runner.slurm)
+        waiting, active = [], list(zip(runs, executor.map_array(TrainTask(), runs)))
+    while waiting or active:
+        while waiting and len(active) < runner.jobs:
+            run = waiting.pop(0)
+            active.append((run, executor.submit(TrainTask(), run, parent)))
+        for run, job in list(active):
+            if job.done():
+                try:
+                    job.result()
+                except submitit.core.utils.FailedJobError as error:
+                    for _, other in active:
+                        other.cancel()
+                    reasons = re.findall(r"^(?:\w+\.)*\w+: .+$", str(error), re.MULTILINE) or ["ended without a word"]
+                    raise RunError(
+                        f"{run.experiment}, size {size(run)}, seed {run.seed}: {reasons[-1]} (log: {job.paths.stderr})"
+                    ) from None
+                active.remove((run, job))
+        yield
+        time.sleep(0.5)
 
 
 def _steps_done(run: Run) -> int:

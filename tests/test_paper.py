@@ -105,6 +105,12 @@ def test_results_agree_among_themselves():
         pd.testing.assert_frame_equal(table, tables[name], check_dtype=False)
 
 
+def test_readme_tells_the_measured_speed_of_the_simulator():
+    table = pd.read_csv(ROOT / "results/benchmarks/simulator.csv", keep_default_na=False)
+    measured = table[(table.engine == "ours") & (table.dt_ms == "0.05")].times_cvode.astype(float).item()
+    assert f"{measured:.0f} times\nfaster than NEURON's variable step" in README
+
+
 def test_readme_is_short_and_its_files_exist():
     assert len(README.splitlines()) < 200
     for path in re.findall(r"\]\(([\w./-]+)\)", README):

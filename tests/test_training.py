@@ -10,9 +10,11 @@ import torch
 from safetensors.torch import load_file
 
 from elm_lib import ELM
+from elm_lib.config import Runner
 from elm_lib.data.neuronio import SimulationSet, write_simulations
 from elm_lib.errors import DataError
 from elm_lib.optimisation import Train, learning_rate
+from elm_lib.runs import RunError, collect, execute
 from elm_lib.tasks.neuronio import evaluate, predict
 from elm_lib.training import Run, pick_device, train_run
 
@@ -126,6 +128,23 @@ def test_released_weights_reach_their_published_scores_on_independent_simulation
     assert scores["rmse"] == pytest.approx(0.638, abs=0.05)
     assert scores["explained_variance"] == pytest.approx(95.7, abs=0.5)
     assert scores["tp_at_0.01_fp"] == pytest.approx(0.744, abs=0.06)
+
+
+def test_local_processes_do_what_is_missing_and_an_error_is_one_line(data, tmp_path):
+    short = TRAIN | {"epochs": 1, "batches_per_epoch": 3}
+    runs = [_run(data, tmp_path / "e" / str(seed), seed=seed, train=short) for seed in (0, 1, 2)]
+    train_run(runs[0])
+    before = runs[0].result.stat().st_mtime_ns
+    execute(runs, Runner(cluster="local", jobs=2, threads=1))
+    assert all(run.result.exists() for run in runs)
+    assert runs[0].result.stat().st_mtime_ns == before
+    results, curves, cost = collect(runs)
+    assert list(results.seed) == list(curves.seed) == list(cost.seed) == [0, 1, 2]
+    assert results.valid_rmse.nunique() == 3  # seeds differ
+    broken = _run(tmp_path / "nowhere", tmp_path / "e" / "broken", train=short)
+    with pytest.raises(RunError, match=r"size 4, seed 3: elm_lib.errors.DataError: .*nowhere.* \(log: ") as error:
+        execute([broken], Runner(cluster="local", jobs=1, threads=1))
+    assert "\n" not in str(error.value)
 
 
 def test_missing_data_and_missing_cuda_are_one_clear_line(tmp_path):
