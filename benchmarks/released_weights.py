@@ -20,8 +20,18 @@ from elm_lib.store import write_text
 from elm_lib.tasks.neuronio import evaluate
 
 NEURONS = {"num_memory_20": "d_m = 20", "num_memory_50": "d_m = 50", "best_elm_neuron": "best effort (d_m = 100)"}
-SCORES = {"auc": ("AUC", 4), "rmse": ("RMSE mV", 3), "explained_variance": ("explained variance %", 1), "tp_at_0.01_fp": ("TP at 0.01 FP", 3)}
-RELEASED = {"auc": "AUC", "rmse": "soma_RMSE", "explained_variance": "soma_explained_variance_percent", "tp_at_0.01_fp": "TP @ 0.0100 FP"}
+SCORES = {
+    "auc": ("AUC", 4),
+    "rmse": ("RMSE mV", 3),
+    "explained_variance": ("explained variance %", 1),
+    "tp_at_0.01_fp": ("TP at 0.01 FP", 3),
+}
+RELEASED = {
+    "auc": "AUC",
+    "rmse": "soma_RMSE",
+    "explained_variance": "soma_explained_variance_percent",
+    "tp_at_0.01_fp": "TP @ 0.0100 FP",
+}
 
 
 def main() -> None:
@@ -33,7 +43,9 @@ def main() -> None:
     simulations = SimulationSet(options.data)
     made = simulations[0][0].provenance
     if made["morphology"] != "cell1":
-        raise SystemExit(f"{options.data}: made with {made['morphology']}; the released weights apply to cell1.asc alone: use profile desk")
+        raise SystemExit(
+            f"{options.data}: made with {made['morphology']}; the released weights apply to cell1.asc alone: use profile desk"
+        )
 
     rows = []
     for name, neuron in NEURONS.items():
@@ -47,9 +59,20 @@ def main() -> None:
     lines = ["| score | data | " + " | ".join(NEURONS.values()) + " |", "|---|---|" + "---|" * len(NEURONS)]
     for score, (title, digits) in SCORES.items():
         part = frame[frame.score == score].set_index("neuron")
-        for column, where in (("published", "published test set"), ("ours", "simulated here, released evaluation"), ("ours_clean", "simulated here, clean evaluation")):
-            lines.append(f"| {title} | {where} | " + " | ".join(f"{part[column][neuron]:.{digits}f}" for neuron in NEURONS.values()) + " |")
-    lines += ["", f"{len(simulations)} simulations of {simulations.duration_ms(0) / 1000:g} s, dt {made['dt_ms']} ms, {made['ranges']} input ranges, morphology {made['morphology']}."]
+        for column, where in (
+            ("published", "published test set"),
+            ("ours", "simulated here, released evaluation"),
+            ("ours_clean", "simulated here, clean evaluation"),
+        ):
+            lines.append(
+                f"| {title} | {where} | "
+                + " | ".join(f"{part[column][neuron]:.{digits}f}" for neuron in NEURONS.values())
+                + " |"
+            )
+    lines += [
+        "",
+        f"{len(simulations)} simulations of {simulations.duration_ms(0) / 1000:g} s, dt {made['dt_ms']} ms, {made['ranges']} input ranges, morphology {made['morphology']}.",
+    ]
     write_text(options.results / "tables/released_weights.md", "\n".join(lines) + "\n")
     print("\n".join(lines))
 

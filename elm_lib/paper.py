@@ -219,7 +219,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not path.is_file():
         raise SystemExit(f"{path} is missing: run `make repro`")
     frame = pd.read_csv(path)
-    print(frame.fillna("").to_string(index=False))
+    print(frame.astype(object).fillna("").to_string(index=False))
     if options.readme:
         write_readme(options.readme, frame)
 

@@ -90,7 +90,9 @@ def test_a_broken_connection_is_resumed_within_a_call_and_across_calls(tmp_path,
     assert len(server.requests) == len(starts)
 
 
-@pytest.mark.parametrize("plan", [["drops", "no range"], ["drops", "another byte"], ["no length"], ["drops", "no range, drops"]])
+@pytest.mark.parametrize(
+    "plan", [["drops", "no range"], ["drops", "another byte"], ["no length"], ["drops", "no range, drops"]]
+)
 def test_a_server_that_cannot_resume_is_asked_for_all_again(tmp_path, server, plan):
     server.plan = plan
     assert get(server, tmp_path, checksum=None).read_bytes() == DATA

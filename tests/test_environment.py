@@ -10,7 +10,11 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LOCK = {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in (ROOT / "requirements.txt").read_text().splitlines() if "==" in line}
+LOCK = {
+    canonicalize_name(line.split("==")[0]): line.split("==")[1]
+    for line in (ROOT / "requirements.txt").read_text().splitlines()
+    if "==" in line
+}
 
 
 def test_the_lock_satisfies_the_project():
@@ -27,7 +31,9 @@ def test_what_is_installed_is_the_lock():
 
 def test_conda_users_get_the_same():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
-    python = next(entry for entry in environment["dependencies"] if isinstance(entry, str) and entry.startswith("python="))
+    python = next(
+        entry for entry in environment["dependencies"] if isinstance(entry, str) and entry.startswith("python=")
+    )
     assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(python.split("=")[1])
     pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
     assert "-r requirements.txt" in pip

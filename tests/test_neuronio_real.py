@@ -351,7 +351,9 @@ def test_download_from_kaggle_resumes_and_needs_no_network_afterwards(tmp_path, 
     monkeypatch.setenv("KAGGLE_API_TOKEN", "secret")
     monkeypatch.setattr("kagglehub.clients.CHUNK_SIZE", 10_000)
     kaggle.drops = 1  # the connection breaks half way through a file
-    with pytest.raises(DataError, match=r"download of Data_test stopped .* 1 times: run again to go on where it stopped"):
+    with pytest.raises(
+        DataError, match=r"download of Data_test stopped .* 1 times: run again to go on where it stopped"
+    ):
         fetch(raw, ["test"], attempts=1, wait_s=0)
     assert not (raw / "manifest.json").exists()
     kaggle.drops = 1
@@ -370,7 +372,9 @@ def test_kaggle_credentials_from_the_usual_places_or_a_clear_error(tmp_path, kag
     raw = tmp_path / "raw"
     content = example(n=1, duration_ms=60)
     kaggle.files[f"full_ergodic_train_batch_1/{file_name(content)}"] = python2_dumps(content)
-    with pytest.raises(DataError, match=r"no Kaggle credentials: make a token .*kaggle\.json.*KAGGLE_API_TOKEN") as error:
+    with pytest.raises(
+        DataError, match=r"no Kaggle credentials: make a token .*kaggle\.json.*KAGGLE_API_TOKEN"
+    ) as error:
         fetch(raw, ["valid"])
     assert "\n" not in str(error.value)
     assert str(raw / "full_ergodic_train_batch_1") in str(error.value)

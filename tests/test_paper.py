@@ -38,11 +38,18 @@ GOOD = ({20: [(0.9924, 0.638)] * 3}, {20: [(0.9918, 0.643)]}, {10: [(0.985, 0.75
 def test_verdicts_follow_their_rules():
     frame = _verdicts({20: [(0.9905, 0.60), (0.9903, 0.62), None]}, {20: [(0.9890, 0.80)]}, {10: [(0.9895, 0.70)]})
     auc = frame.loc[("Tab S8", "Branch-ELM d_m=20 AUC")]
-    assert (auc.published, auc.verdict, auc.seeds) == (0.9924, "reproduced", 2)  # 0.9904 >= 0.9924 - 0.002; the divergent run is left out
+    assert (auc.published, auc.verdict, auc.seeds) == (
+        0.9924,
+        "reproduced",
+        2,
+    )  # 0.9904 >= 0.9924 - 0.002; the divergent run is left out
     assert auc.ours == pytest.approx(0.9904)
     assert auc["std"] == pytest.approx(0.0001)
     assert frame.loc[("Tab S8", "Branch-ELM d_m=20 RMSE (mV)")].verdict == "reproduced"
-    assert frame.loc[("headline", "Branch-ELM with about 8 thousand parameters (d_m=20) reaches AUC 0.991")].verdict == "not reproduced"
+    assert (
+        frame.loc[("headline", "Branch-ELM with about 8 thousand parameters (d_m=20) reaches AUC 0.991")].verdict
+        == "not reproduced"
+    )
     assert frame.loc[("Tab S9", "ELM d_m=20 AUC")].verdict == "not reproduced"
     assert frame.loc[("Tab S9", "ELM d_m=20 RMSE (mV)")].verdict == "not reproduced"
     assert frame.loc[("Tab S8", "Branch-ELM d_m=50 AUC")].verdict == "not run"
@@ -56,7 +63,10 @@ def test_verdicts_follow_their_rules():
 
 def test_published_scores_reproduce_themselves():
     frame = _verdicts(*GOOD)
-    assert frame.loc[("headline", "Branch-ELM with about 8 thousand parameters (d_m=20) reaches AUC 0.991")].verdict == "reproduced"
+    assert (
+        frame.loc[("headline", "Branch-ELM with about 8 thousand parameters (d_m=20) reaches AUC 0.991")].verdict
+        == "reproduced"
+    )
     ran = frame[(frame.verdict != "not run") & frame.index.get_level_values("item").str.contains("AUC|RMSE")]
     assert (ran.verdict == "reproduced").all()
 
@@ -85,7 +95,9 @@ README = (ROOT / "README.md").read_text()
 
 def test_readme_shows_the_verdicts_of_results():
     shown = README.split(paper.README_MARKS[0])[1].split(paper.README_MARKS[1])[0].strip()
-    assert shown == paper.markdown(pd.read_csv(ROOT / "results" / paper.VERDICTS)), "run `python -m elm_lib.paper --readme README.md`"
+    assert shown == paper.markdown(pd.read_csv(ROOT / "results" / paper.VERDICTS)), (
+        "run `python -m elm_lib.paper --readme README.md`"
+    )
 
 
 def test_readme_shows_the_released_weights_table_of_results():

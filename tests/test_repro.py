@@ -39,7 +39,14 @@ def living(project: Path) -> list[str]:
 
 def kill_when(project: Path, pattern: str) -> None:
     """Start `dvc repro` and kill it -9, it alone, as soon as a file appears; what it had started must end by itself."""
-    with subprocess.Popen(["dvc", "repro"], cwd=project, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as dvc:
+    with subprocess.Popen(
+        ["dvc", "repro"],
+        cwd=project,
+        env=ENV,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as dvc:
         limit = time.monotonic() + 300
         while not list(project.glob(pattern)):
             assert dvc.poll() is None, f"dvc repro ended before {pattern} appeared"
@@ -73,7 +80,12 @@ def project(tmp_path_factory) -> Path:
 
 
 def test_killed_anywhere_it_goes_on(project):
-    for pattern in ("data/smoke/neuronio/train", "data/smoke/neuronio/test", "runs/neuronio_elm/*/lock", "results/figures/fig2.pdf"):
+    for pattern in (
+        "data/smoke/neuronio/train",
+        "data/smoke/neuronio/test",
+        "runs/neuronio_elm/*/lock",
+        "results/figures/fig2.pdf",
+    ):
         kill_when(project, pattern)
     call(project, "dvc", "repro")
     verdicts = (project / "results/verdicts.csv").read_text().splitlines()

@@ -91,7 +91,9 @@ def _fetch(url: str, part: Path, path: Path) -> None:
             if response.status_code >= 500 or response.status_code == 429:
                 raise _Interrupted(f"HTTP {response.status_code}")
             if response.status_code not in (200, 206):
-                raise DataError(f"{path}: {url} answers HTTP {response.status_code}: check the address or put the file there")
+                raise DataError(
+                    f"{path}: {url} answers HTTP {response.status_code}: check the address or put the file there"
+                )
             if response.status_code == 200:
                 start = 0
             elif not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):

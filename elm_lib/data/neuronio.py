@@ -137,7 +137,9 @@ def _spike_keys(path: Path, n: int, channel: np.ndarray, time_ms: np.ndarray, du
     """Input spikes -> sorted, unique keys time_ms * 1278 + channel (int64), after checking both."""
     channel, time_ms = np.asarray(channel), np.asarray(time_ms)
     if channel.shape != time_ms.shape or channel.ndim != 1:
-        raise ValueError(f"{path}: simulation {n}: channel {channel.shape} and time_ms {time_ms.shape} must be 1-D alike")
+        raise ValueError(
+            f"{path}: simulation {n}: channel {channel.shape} and time_ms {time_ms.shape} must be 1-D alike"
+        )
     for name, values, end in (("channel", channel, N_CHANNELS), ("spike time in ms", time_ms, duration_ms)):
         wrong = ~((values >= 0) & (values < end) & (values == np.floor(values)))
         if wrong.any():
@@ -159,7 +161,9 @@ def _check_finite(path: Path, voltage_mv: np.ndarray, first_simulation: int = 0,
     finite = np.isfinite(voltage_mv)
     if not finite.all():
         n, t = np.argwhere(~finite)[0]
-        raise DataError(f"{path}: soma_voltage of simulation {first_simulation + n} at {first_ms + t} ms is {voltage_mv[n, t]}: {_REMAKE}")
+        raise DataError(
+            f"{path}: soma_voltage of simulation {first_simulation + n} at {first_ms + t} ms is {voltage_mv[n, t]}: {_REMAKE}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +206,9 @@ class Simulations:
         output spikes' bins int32, counted from t0. Raises DataError for damaged or non-finite content.
         """
         if not (0 <= n < self.n_simulations and 0 <= t0 < t1 <= self.duration_ms):
-            raise IndexError(f"{self.path}: no simulation {n}, {t0}..{t1} ms: it has {self.n_simulations} of {self.duration_ms} ms")
+            raise IndexError(
+                f"{self.path}: no simulation {n}, {t0}..{t1} ms: it has {self.n_simulations} of {self.duration_ms} ms"
+            )
         try:
             descriptor = os.open(self.path, os.O_RDONLY)
         except OSError as error:
@@ -316,7 +322,9 @@ class SimulationSet(Sequence):
         """ "generated" or "real"; DataError if the files disagree, since results must say which."""
         sources = sorted({file.source for file in self.files})
         if len(sources) != 1:
-            raise DataError(f"{self.files[0].path.parent}: files of sources {sources} mixed: keep each in its own folder")
+            raise DataError(
+                f"{self.files[0].path.parent}: files of sources {sources} mixed: keep each in its own folder"
+            )
         return sources[0]
 
     def duration_ms(self, n: int) -> int:

@@ -92,7 +92,9 @@ def find_files(raw: str | Path, folder: str) -> dict[Path, str]:
             raise DataError(f"{path}: missing, though in manifest.json: put it back, {_forget(folder)}")
         if path.stat().st_size != entry["bytes"]:
             size = path.stat().st_size
-            raise DataError(f"{path}: {size} bytes, not {entry['bytes']} as in manifest.json: put it back, {_forget(folder)}")
+            raise DataError(
+                f"{path}: {size} bytes, not {entry['bytes']} as in manifest.json: put it back, {_forget(folder)}"
+            )
     for path in _files_by_hand(raw, folder):
         if path not in entries:
             raise DataError(f"{path}: not in manifest.json: take it away, {_forget(folder)}")
@@ -140,7 +142,9 @@ def convert_file(source: Path, target: Path, folder: str, sha256: str) -> None:
     """
     found = file_digest(source)
     if found != sha256:
-        raise DataError(f"{source}: sha256 is {found}, not {sha256} as in manifest.json: put it back, {_forget(folder)}")
+        raise DataError(
+            f"{source}: sha256 is {found}, not {sha256} as in manifest.json: put it back, {_forget(folder)}"
+        )
     content = load(source)
     try:
         params, results = field(content, "Params"), field(content, "Results")
@@ -241,7 +245,9 @@ def _manifest(raw: Path) -> dict[str, dict[str, dict]]:
     try:
         return json.loads(path.read_text())
     except ValueError as error:
-        raise DataError(f"{path}: not JSON ({error}): restore it, or delete it to trust the files as they are") from None
+        raise DataError(
+            f"{path}: not JSON ({error}): restore it, or delete it to trust the files as they are"
+        ) from None
 
 
 def _forget(folder: str) -> str:
@@ -281,7 +287,9 @@ def _fetch_folder(raw: Path, folder: str, attempts: int, wait_s: float) -> None:
                 status = getattr(error.response, "status_code", None)
                 if attempt == attempts or status is None or status < 500:
                     remedy = "check the credentials" if status in (401, 403) else "run again later"
-                    raise DataError(f"Kaggle answers HTTP {status} for {handle}, {folder}: {remedy}, {by_hand}") from None
+                    raise DataError(
+                        f"Kaggle answers HTTP {status} for {handle}, {folder}: {remedy}, {by_hand}"
+                    ) from None
             except (requests.RequestException, DataCorruptionError) as error:
                 if attempt == attempts:
                     raise DataError(

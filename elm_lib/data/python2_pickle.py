@@ -128,7 +128,9 @@ def load(path: str | Path) -> Any:
     except (DataError, OSError):
         raise
     except Exception as error:  # a damaged pickle can raise anything
-        raise DataError(f"{path}: not a whole pickle ({type(error).__name__}: {error}): delete it and get it again") from None
+        raise DataError(
+            f"{path}: not a whole pickle ({type(error).__name__}: {error}): delete it and get it again"
+        ) from None
 
 
 def field(mapping: Mapping, name: str) -> Any:
