@@ -29,6 +29,12 @@ class Experiment(Strict):
     def _vary_is_known(self):
         if self.vary not in self.model:
             raise ValueError(f"vary: {self.vary!r} is not an argument of model")
+        if not self.values or not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"values = {self.values}, seeds = {self.seeds}: at least one of each, no seed twice")
+        if self.train.burn_in_ms >= self.train.window_ms:
+            raise ValueError(
+                f"train.burn_in_ms = {self.train.burn_in_ms} must be below train.window_ms = {self.train.window_ms}"
+            )
         return self
 
 
@@ -48,6 +54,13 @@ class NeuronIO(Strict):
     train: Split
     valid: Split
     test: Split
+
+    @model_validator(mode="after")
+    def _generated_data_have_a_size(self):
+        missing = [name for name in ("train", "valid", "test") if getattr(self, name).simulations is None]
+        if self.source == "generated" and missing:
+            raise ValueError(f"simulations of {missing} is null, which only real data can have: give a number")
+        return self
 
 
 class Cap(Strict):
@@ -84,6 +97,12 @@ class Params(Strict):
                 raise ValueError(
                     f"profiles.{name}.points and experiments must have the same names, {sorted(differ)} is in one alone"
                 )
+            for experiment, points in profile.points.items():
+                strange = [value for value in points or [] if value not in self.experiments[experiment].values]
+                if strange or points == []:
+                    raise ValueError(
+                        f"profiles.{name}.points.{experiment} = {points}: give values of the experiment, or null for all"
+                    )
         return self
 
     def capped(self, experiment: str, profile: str) -> tuple[Experiment, float]:
@@ -94,7 +113,8 @@ class Params(Strict):
             "epochs": min(full.train.epochs, cap.epochs or full.train.epochs),
             "batches_per_epoch": min(full.train.batches_per_epoch, cap.batches_per_epoch or full.train.batches_per_epoch),
         })  # fmt: skip
-        values = limits.points[experiment] or full.values
+        points = limits.points[experiment]
+        values = full.values if points is None else points
         return full.model_copy(
             update={"train": train, "values": values, "seeds": full.seeds[: cap.seeds]}
         ), train.steps / full.train.steps
@@ -112,6 +132,8 @@ def load(path: str | Path = "params.yaml") -> Params:
         raw = yaml.safe_load(path.read_text())
     except FileNotFoundError:
         raise ConfigError(f"{path} not found: run from the project's folder") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     try:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import tempfile
 import warnings
 from pathlib import Path
 
 import nbformat
+import psutil
 
 from elm_lib.processes import ancestor, die_with
 
@@ -37,7 +39,10 @@ def run(notebook: Path, output: Path, parameters: dict) -> None:
         raise SystemExit(f"{notebook} has no parameter {unknown}: its parameters cell has {sorted(known)}")
     os.environ["ELM_TERMINAL"] = f"/proc/{os.getpid()}/fd/2"
     output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".run-", dir=output.parent) as folder:
+    for stale in output.parent.glob(".run-*"):  # of runs that were killed
+        if not psutil.pid_exists(int(stale.name.split("-")[1])):
+            shutil.rmtree(stale, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f".run-{os.getpid()}-", dir=output.parent) as folder:
         executed = Path(folder) / notebook.name
         try:
             papermill.execute_notebook(

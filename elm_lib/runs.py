@@ -59,6 +59,8 @@ def plan(params: Params, experiment: str, profile: str, *, data: str | Path, fol
                 "source": manifest["source"],
                 "morphology": manifest["morphology"],
                 "budget": budget,
+                "vary": capped.vary,
+                "commit": commit(),
             }
             runs.append(Run(experiment, capped.data, **decides, data=str(data), folder=str(Path(folder) / experiment / key),
                             device=device, threads=runner.threads, labels=labels))  # fmt: skip
@@ -102,7 +104,7 @@ def _submitted(runs: list[Run], runner: Runner) -> Iterator[None]:
             if job.done():
                 try:
                     job.result()
-                except submitit.core.utils.FailedJobError as error:
+                except submitit.core.utils.UncompletedJobError as error:
                     for _, other in active:
                         other.cancel()
                     reasons = re.findall(r"^(?:\w+\.)*\w+: .+$", str(error), re.MULTILINE) or ["ended without a word"]
@@ -138,25 +140,30 @@ def collect(runs: list[Run]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         }
         names = {"experiment": run.experiment, "size": size(run), "seed": run.seed}
         names |= {f"model_{k}": json.dumps(v) if isinstance(v, list) else v for k, v in run.model.items()}
-        results.append({**names, **run.labels, "device": run.device, **counts, **content["result"]})
+        labels = dict(content["run"]["labels"])  # as it was run, not as it is asked for now
+        made_by = labels.pop("commit", "")
+        results.append({**names, **labels, "device": run.device, **counts, **content["result"]})
         curve = pd.read_csv(Path(run.folder) / "curve.csv")
         for name in ("seed", "size"):
             curve.insert(0, name, run.seed if name == "seed" else size(run))
         curves.append(curve)
+        cost = Path(run.folder) / "cost.json"  # a kill right after the result can have left none
         costs.append(
             {
                 "size": size(run),
                 "seed": run.seed,
-                **json.loads((Path(run.folder) / "cost.json").read_text()),
-                "commit": commit(),
+                **(json.loads(cost.read_text()) if cost.exists() else {}),
+                "commit": made_by,
             }
         )
     return pd.DataFrame(results), pd.concat(curves, ignore_index=True), pd.DataFrame(costs)
 
 
-def size(run: Run) -> int:
-    """d_m of an ELM, hidden size of an LSTM."""
-    return run.model.get("d_m") or run.model.get("hidden_size")
+def size(run: Run):
+    """The value of the argument that the experiment varies: d_m of an ELM, hidden size of an LSTM, ..."""
+    varied = run.labels.get("vary") or ("d_m" if "d_m" in run.model else "hidden_size")
+    value = run.model[varied]
+    return json.dumps(value) if isinstance(value, list) else value
 
 
 def read_manifest(data: Path) -> dict:

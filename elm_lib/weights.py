@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -27,8 +28,14 @@ def save(runs: list[Run], folder: str | Path) -> None:
     for run in runs:
         source = Path(run.folder) / "model.safetensors"
         if source.exists():  # a divergent run has none
-            shutil.copyfile(source, folder / f"{size(run)}_{run.seed}.safetensors")
-    write_json(folder / MODEL_JSON, {f"{size(run)}_{run.seed}": {"task": run.task, "model": run.model} for run in runs})
+            shutil.copyfile(source, folder / f"{_name(size(run), run.seed)}.safetensors")
+    write_json(
+        folder / MODEL_JSON, {_name(size(run), run.seed): {"task": run.task, "model": run.model} for run in runs}
+    )
+
+
+def _name(size, seed: int) -> str:
+    return re.sub(r"[^\w.-]+", "-", f"{size}_{seed}")
 
 
 def load_best(runs: pd.DataFrame, folder: str | Path, *, size: int) -> nn.Module:
@@ -39,7 +46,7 @@ def load_best(runs: pd.DataFrame, folder: str | Path, *, size: int) -> nn.Module
             f"no finished run of size {size} in {runs.experiment.iloc[0]}: add it to points in params.yaml and run the experiment"
         )
     best = kept.loc[kept.valid_rmse.idxmin()]
-    return load(Path(folder) / best.experiment / f"{size}_{best.seed}.safetensors")
+    return load(Path(folder) / best.experiment / f"{_name(size, best.seed)}.safetensors")
 
 
 def load(path: Path) -> nn.Module:

@@ -83,6 +83,24 @@ def test_runs_of_two_kinds_are_never_mixed():
         paper.labels(pd.concat([runs, runs.assign(source="generated")]))
 
 
+def test_a_baseline_that_learned_nothing_proves_nothing_and_divergence_is_not_silence():
+    frame = (
+        _verdicts({20: [(0.98, 0.8)]}, {20: [None, None]}, {2: [(0.06, 1.4)], 15: [(0.95, 0.9)]})
+        .reset_index()
+        .set_index("item")
+    )
+    assert frame.verdict[[item for item in frame.index if "(n=2)" in item]].tolist() == ["not reproduced"]
+    assert frame.verdict[
+        [item for item in frame.index if "Branch-ELM (d_m=20) less" in item and "(n=15)" in item]
+    ].tolist() == ["reproduced"]
+    assert frame.verdict["ELM d_m=20 AUC"] == "not reproduced"
+    runs = {name: _runs(name, scores) for name, scores in zip(paper.MODELS, GOOD)}
+    runs["neuronio_lstm"] = runs["neuronio_lstm"].assign(profile="smoke")
+    tables = {name: paper.neuronio_table(runs[name], model) for name, (_, model) in paper.MODELS.items()}
+    with pytest.raises(DataError, match="not put into one table"):
+        paper.verdicts(tables, runs)
+
+
 def test_a_table_without_a_run_says_what_to_run(tmp_path):
     with pytest.raises(DataError, match=r"dvc repro train@neuronio_elm"):
         paper.read_runs(tmp_path, "neuronio_elm")
