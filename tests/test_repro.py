@@ -115,7 +115,7 @@ def test_one_experiment_is_varied_alone_and_compared(project):
     ran = [line.split("'")[1] for line in out.splitlines() if line.startswith("Running stage")]
     assert ran == ["train@neuronio_lstm", "figures_neuronio", "report"]
     assert all(hashlib.sha256(path.read_bytes()).hexdigest() == digest for path, digest in kept.items())
-    changed = json.loads(call(project, "dvc", "metrics", "diff", "--json"))["diff"]["results/metrics.json"]
+    changed = json.loads(call(project, "dvc", "metrics", "diff", "--json"))["results/metrics.json"]
     assert any(name.startswith("scores.neuronio_lstm.15.") for name in changed)
     assert not any(name.startswith("scores.neuronio_elm.") for name in changed)
     call(project, "dvc", "plots", "diff", "-o", "plots", "HEAD")
