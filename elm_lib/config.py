@@ -70,7 +70,7 @@ class Cap(Strict):
 
 
 class Runner(Strict):
-    cluster: Literal["debug", "local", "slurm"]
+    cluster: Literal["debug", "threads", "local", "slurm"]
     jobs: PositiveInt
     threads: PositiveInt
     slurm: dict[str, Any] = {}

@@ -21,8 +21,9 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
-from elm_lib.recurrence import MemoryMLP, recurrence
+from elm_lib.recurrence import ENGINES, MemoryMLP, recurrence
 from elm_lib.recurrence.reference import ACTIVATIONS
 from elm_lib.sparse import Spikes, decayed_sum, project
 from elm_lib.traces import filter_traces
@@ -34,7 +35,8 @@ State = tuple[Tensor, Tensor]
 
 def _choice(name: str, value: str, choices) -> str:
     if value not in choices:
-        raise ValueError(f"{name}={value!r}: choose one of {sorted(choices)}")
+        known = f"{name} (or ELM_ENGINE)" if name == "engine" else name
+        raise ValueError(f"{known}={value!r}: choose one of {sorted(choices)}")
     return value
 
 
@@ -55,6 +57,8 @@ class ELM(nn.Module):
     tanh          "tanh" as in the equations, "scaled" 1.7159 tanh(2x/3) as in the released code
     batch_first   (B, T, input_size) rather than (T, B, input_size); a sequence without a batch is (T, input_size)
     engine        of `elm_lib.recurrence`
+    checkpoint_steps  bounds the memory of training: only the states every so many steps are kept, and backward runs
+                  each stretch once more; None keeps m and the filtered input of all steps
 
     The state is (s, m): traces (B, input_size) and memory (B, d_m). Raises ValueError for any argument out of range.
     """
@@ -65,15 +69,26 @@ class ELM(nn.Module):
         tau_m_bounds: tuple[float, float] = (0.0, 500.0), tau_m_init: str = "linspace", learn_tau_m: bool = True,
         tau_s: float | Tensor = 5.0, w_s: float = 0.5, learn_w_s: bool = False, delta_t: float = 1.0,
         memory_update: str = "original", tanh: str = "tanh", batch_first: bool = False, engine: str = "auto",
+        checkpoint_steps: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        for name, value, least in (("input_size", input_size, 1), ("d_m", d_m, 1), ("l_mlp", l_mlp, 0)):
-            if value < least:
-                raise ValueError(f"{name}={value}: must be at least {least}")
-        if delta_t <= 0 or lambda_ <= 0 or w_s < 0:
-            raise ValueError(f"delta_t={delta_t}, lambda_={lambda_} must be > 0 and w_s={w_s} >= 0")
-        self.input_size, self.d_m, self.d_o, self.l_mlp = input_size, d_m, d_o, l_mlp
-        self.d_mlp = d_mlp or 2 * d_m
+        d_mlp = 2 * d_m if d_mlp is None else d_mlp
+        d_out = 1 if d_o is None else d_o
+        for name, value, least in (
+            ("input_size", input_size, 1), ("d_m", d_m, 1), ("d_o", d_out, 1), ("d_mlp", d_mlp, 1), ("l_mlp", l_mlp, 0),
+        ):  # fmt: skip
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"{name}={value!r}: must be a whole number, at least {least}")
+        for name, value in (("delta_t", delta_t), ("lambda_", lambda_)):
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name}={value}: must be a finite number > 0")
+        if not 0 <= w_s < math.inf:
+            raise ValueError(f"w_s={w_s}: must be a finite number >= 0")
+        if checkpoint_steps is not None and checkpoint_steps < 1:
+            raise ValueError(f"checkpoint_steps={checkpoint_steps}: must be at least 1, or None")
+        self.input_size, self.d_m, self.d_o, self.l_mlp, self.d_mlp = input_size, d_m, d_o, l_mlp, d_mlp
+        self.checkpoint_steps = checkpoint_steps
+        _choice("engine", engine, ("auto", *ENGINES))
         self.lambda_, self.delta_t, self.batch_first, self.engine = lambda_, delta_t, batch_first, engine
         self.activation = _choice("activation", activation, ACTIVATIONS)
         self.memory_update = _choice("memory_update", memory_update, UPDATES)
@@ -103,7 +118,8 @@ class ELM(nn.Module):
     def tau_m(self) -> Tensor:
         """Memory timescales, ms, (d_m,): inside tau_m_bounds by a scaled sigmoid."""
         lo, hi = self.tau_m_bounds
-        return lo + (hi - lo) * torch.sigmoid(self.proto_tau_m)
+        tau_m = lo + (hi - lo) * torch.sigmoid(self.proto_tau_m)
+        return tau_m.clamp(min=1e-3 * self.delta_t)  # kappa_m is 0 there; at tau_m = 0 its gradient would be 0 / 0
 
     @property
     def kappa_m(self) -> Tensor:
@@ -152,8 +168,10 @@ class ELM(nn.Module):
     def forward(self, x: Tensor | Spikes, state: State | None = None) -> tuple[Tensor, State]:
         """Run a sequence from `state` (zeros by default).
 
-        x        (T, B, input_size), or (B, T, input_size) with batch_first, or (T, input_size); or `Spikes` (B, T, input_size)
-        Returns  output, same layout as x with d_o (or d_m) last, and the state (s, m) after the last step.
+        x        (T, B, input_size), or (B, T, input_size) with batch_first, or (T, input_size);
+                 or `Spikes`, which are (B, T, input_size) whatever batch_first says
+        Returns  output, (T, B, .) or (B, T, .) as batch_first says, with d_o (or d_m) last, and the state (s, m) after
+                 the last step.
         Raises   ValueError on a wrong shape, or a state of another batch size or width.
         """
         if not isinstance(x, Spikes):
@@ -163,21 +181,39 @@ class ELM(nn.Module):
                 y, (s, m) = self.forward(x.unsqueeze(axis), state)
                 return y.squeeze(axis), (s.squeeze(0), m.squeeze(0))
             x = x if self.batch_first else x.transpose(0, 1)
+        else:
+            x = x.check(self.proto_tau_m.dtype)
         if len(x.shape) != 3 or x.shape[2] != self.input_size or x.shape[1] == 0:
             raise ValueError(
                 f"x has shape {tuple(x.shape)} (batch first): needs 2 or 3 dimensions, at least one step, and input_size={self.input_size} last"
             )
+        if state is not None and not (isinstance(state, tuple | list) and len(state) == 2):
+            raise ValueError(f"state is {type(state).__name__}: give the (s, m) that a call returned")
         s_0, m_0 = self.zero_state(x) if state is None else state
         if m_0.shape != (x.shape[0], self.d_m) or s_0.shape != (x.shape[0], self.n_trace):
             raise ValueError(
                 f"state has shapes {tuple(s_0.shape)}, {tuple(m_0.shape)}: expected {(x.shape[0], self.n_trace)}, {(x.shape[0], self.d_m)}"
             )
+        y_tbo, s, m = self._checkpointed(x, s_0, m_0) if self.checkpoint_steps else self._stretch(x, s_0, m_0)
+        return (y_tbo.transpose(0, 1) if self.batch_first else y_tbo), (s, m)
+
+    def _stretch(self, x: Tensor | Spikes, s_0: Tensor, m_0: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x (B, T, input_size) from s_0, m_0: output (T, B, d_o), and s, m after the last step."""
         p_bth, s = self._input_half(x, s_0)
         m_tbm = recurrence(
             p_bth.transpose(0, 1).contiguous(), m_0, self.kappa_m, self.gain, self._memory_mlp(), self.engine
         )
-        y_tbo = self._read_out(m_tbm)
-        return (y_tbo.transpose(0, 1) if self.batch_first else y_tbo), (s, m_tbm[-1])
+        return self._read_out(m_tbm), s, m_tbm[-1]
+
+    def _checkpointed(self, x: Tensor | Spikes, s: Tensor, m: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same in stretches of checkpoint_steps, of which backward holds one at a time."""
+        outputs = []
+        for t in range(0, x.shape[1], self.checkpoint_steps):
+            end = min(t + self.checkpoint_steps, x.shape[1])
+            piece = x[:, t:end] if isinstance(x, Tensor) else x.window(t, end)
+            y, s, m = checkpoint(self._stretch, piece, s, m, use_reentrant=False, preserve_rng_state=False)
+            outputs.append(y)
+        return torch.cat(outputs), s, m
 
     @property
     def n_trace(self) -> int:
@@ -186,7 +222,7 @@ class ELM(nn.Module):
 
     def zero_state(self, x: Tensor | Spikes) -> State:
         """s_0 = 0, m_0 = 0 for a batch like x (B, ..)."""
-        zeros = (x if isinstance(x, Tensor) else x.value).new_zeros
+        zeros = self.proto_tau_m.new_zeros
         return zeros(x.shape[0], self.n_trace), zeros(x.shape[0], self.d_m)
 
     def _memory_mlp(self) -> MemoryMLP:
@@ -222,7 +258,7 @@ class ELM(nn.Module):
         if (
             tau_s.dim() > 1
             or (tau_s.dim() == 1 and tau_s.numel() not in self._tau_s_sizes())
-            or bool((tau_s <= 0).any())
+            or not bool(((tau_s > 0) & tau_s.isfinite()).all())
         ):
             raise ValueError(
                 f"tau_s of shape {tuple(tau_s.shape)}: give one value > 0 or a vector of {self._tau_s_sizes()} values > 0 (ms)"
@@ -294,11 +330,12 @@ class BranchELM(ELM):
     def _fold(self, w_1: Tensor | None) -> Tensor:
         """(input_size, d_tree) weights of the branch sums, or those times the first layer: (input_size, d_1).
 
-        Inputs that a branch reads twice add up, so index_put accumulates.
+        Inputs that a branch reads twice add up.
         """
         w_s = self.w_s
-        branch_sums = w_s.new_zeros(self.input_size, self.d_tree).index_put(
-            (self.routing_index, self.branch_of), w_s, accumulate=True)  # fmt: skip
+        entry = self.routing_index * self.d_tree + self.branch_of
+        branch_sums = w_s.new_zeros(self.input_size * self.d_tree).index_add(0, entry, w_s)
+        branch_sums = branch_sums.view(self.input_size, self.d_tree)
         return branch_sums if w_1 is None else branch_sums @ w_1.T
 
     def _synapse_input(self, x: Tensor | Spikes) -> Tensor:
@@ -336,7 +373,7 @@ def route(routing: str, input_size: int, d_tree: int, d_brch: int, seed: int = 0
 
 def _spaced(tau_range: tuple[float, float], d_m: int, how: str) -> Tensor:
     lo, hi = tau_range
-    if not 0 < lo <= hi:
+    if not 0 < lo <= hi < math.inf:
         raise ValueError(f"tau_m_range={tuple(tau_range)}: needs 0 < low <= high (ms)")
     if how == "linspace":
         return torch.linspace(lo, hi, d_m, dtype=torch.float64)

@@ -10,6 +10,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pandas as pd
@@ -39,7 +40,10 @@ class TrainTask(submitit.helpers.Checkpointable):
 
 
 def plan(params: Params, experiment: str, profile: str, *, data: str | Path, folder: str | Path) -> list[Run]:
-    """The runs of an experiment under a profile: every value of `vary` with every seed, each in a folder named by what decides it."""
+    """The runs of an experiment under a profile: every value of `vary` with every seed, each in a folder named by what decides it.
+
+    Where a run is made is not part of its name: one that was made on a GPU counts on a laptop, and its result says so.
+    """
     capped, budget = params.capped(experiment, profile)
     manifest = read_manifest(Path(data))
     code, device, runner = (
@@ -51,9 +55,7 @@ def plan(params: Params, experiment: str, profile: str, *, data: str | Path, fol
     for value in capped.values:
         for seed in capped.seeds:
             decides = {"model": capped.model | {capped.vary: value}, "train": capped.train.model_dump(), "seed": seed}
-            key = digest(
-                {**decides, "data": manifest["sha256"], "code": code, "device": device, "threads": runner.threads}
-            )[:16]
+            key = digest({**decides, "data": manifest["sha256"], "code": code})[:16]
             labels = {
                 "profile": profile,
                 "source": manifest["source"],
@@ -68,7 +70,8 @@ def plan(params: Params, experiment: str, profile: str, *, data: str | Path, fol
 
 
 def execute(runs: list[Run], runner: Runner) -> None:
-    """Do the runs that have no result yet: one after another here ("debug"), in `jobs` processes ("local"), or on Slurm.
+    """Do the runs that have no result yet: one after another here ("debug"), in `jobs` threads of this process
+    ("threads": many small runs share one GPU), in `jobs` processes ("local"), or on Slurm.
 
     Killed at any point, the next call goes on from the checkpoints. Raises RunError, one line, when a run fails.
     """
@@ -77,15 +80,28 @@ def execute(runs: list[Run], runner: Runner) -> None:
         return
     total = sum(run.train["epochs"] * run.train["batches_per_epoch"] for run in missing)
     with progress(total, missing[0].experiment, "step") as bar:
-        for _ in _here(missing) if runner.cluster == "debug" else _submitted(missing, runner):
+        how = {"debug": _here, "threads": _threads}.get(runner.cluster, _submitted)
+        for _ in how(missing, runner):
             bar.n = sum(_steps_done(run) for run in missing)
             bar.refresh()
 
 
-def _here(runs: list[Run]) -> Iterator[None]:
+def _here(runs: list[Run], runner: Runner) -> Iterator[None]:
     for run in runs:
         train_run(run)
         yield
+
+
+def _threads(runs: list[Run], runner: Runner) -> Iterator[None]:
+    with ThreadPoolExecutor(runner.jobs) as pool:
+        waiting = {pool.submit(train_run, run) for run in runs}
+        while waiting:
+            done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_EXCEPTION)
+            yield
+            for future in done:
+                if future.exception():
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    future.result()
 
 
 def _submitted(runs: list[Run], runner: Runner) -> Iterator[None]:
@@ -142,7 +158,7 @@ def collect(runs: list[Run]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         names |= {f"model_{k}": json.dumps(v) if isinstance(v, list) else v for k, v in run.model.items()}
         labels = dict(content["run"]["labels"])  # as it was run, not as it is asked for now
         made_by = labels.pop("commit", "")
-        results.append({**names, **labels, "device": run.device, **counts, **content["result"]})
+        results.append({**names, **labels, "device": content["run"]["device"], **counts, **content["result"]})
         curve = pd.read_csv(Path(run.folder) / "curve.csv")
         for name in ("seed", "size"):
             curve.insert(0, name, run.seed if name == "seed" else size(run))

@@ -18,7 +18,8 @@ except ImportError:  # numba is optional for the library alone
 class Spikes(NamedTuple):
     """Sparse input (B, T, C): row b T + t holds channel[row_ptr[row] : row_ptr[row + 1]], each with its value.
 
-    row_ptr int64 (B T + 1,);  channel int64 (n,);  value float (n,);  shape (B, T, C)
+    row_ptr int64 (B T + 1,);  channel int64 (n,);  value float (n,);  shape (B, T, C), always batch first
+    A channel that a row names twice adds up. `check` says whether the numbers fit together; models call it.
     """
 
     row_ptr: Tensor
@@ -33,15 +34,45 @@ class Spikes(NamedTuple):
     def dense(self) -> Tensor:
         """The same input as a tensor, (B, T, C)."""
         x = self.value.new_zeros(self.shape[0] * self.shape[1] * self.shape[2])
-        x[self.rows() * self.shape[2] + self.channel] = self.value
-        return x.view(self.shape)
+        return x.index_add(0, self.rows() * self.shape[2] + self.channel, self.value).view(self.shape)
+
+    def check(self, dtype: torch.dtype) -> Spikes:
+        """Itself, with values of the given dtype. Raises ValueError when rows or channels lie outside the shape.
+
+        Compiled loops trust these numbers; on a GPU, where looking costs a wait, dtypes and sizes alone are looked at.
+        """
+        row_ptr, channel, n = self.row_ptr, self.channel, self.channel.numel()
+        if row_ptr.dtype != torch.int64 or channel.dtype != torch.int64 or self.value.shape != channel.shape:
+            raise ValueError("Spikes: row_ptr and channel must be int64, value as long as channel")
+        if row_ptr.shape != (self.shape[0] * self.shape[1] + 1,):
+            raise ValueError(f"Spikes: row_ptr has {row_ptr.numel()} entries: shape {tuple(self.shape)} needs B T + 1")
+        if row_ptr.device.type == "cpu":
+            if row_ptr[0] != 0 or row_ptr[-1] != n or bool((row_ptr.diff() < 0).any()):
+                raise ValueError(f"Spikes: row_ptr must rise from 0 to the number of spikes, {n}")
+            if n and not (0 <= int(channel.min()) and int(channel.max()) < self.shape[2]):
+                raise ValueError(f"Spikes: a channel is outside 0..{self.shape[2] - 1}")
+        return self if self.value.dtype == dtype else self._replace(value=self.value.to(dtype))
+
+    def window(self, t0: int, t1: int) -> Spikes:
+        """Steps t0 up to t1 of every sample, (B, t1 - t0, C)."""
+        batch, steps, channels = self.shape
+        pieces = [slice(int(self.row_ptr[b * steps + t0]), int(self.row_ptr[b * steps + t1])) for b in range(batch)]
+        counts = self.row_ptr.diff().view(batch, steps)[:, t0:t1].flatten()
+        return Spikes(
+            torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
+            torch.cat([self.channel[piece] for piece in pieces]),
+            torch.cat([self.value[piece] for piece in pieces]),
+            (batch, t1 - t0, channels),
+        )
 
 
 def project(x: Tensor | Spikes, weight: Tensor) -> Tensor:
     """x @ weight for a dense or sparse input: (B, T, C), (C, D) -> (B, T, D)."""
     if isinstance(x, Tensor):
         return x @ weight
-    if _compiled(x) and weight.dtype == x.value.dtype:
+    if x.value.is_cuda:
+        return x.dense() @ weight  # a GPU multiplies zeros faster than it gathers
+    if _compiled(x):
         flat = _Project.apply(x.row_ptr, x.channel, x.value, weight)
     else:
         flat = F.embedding_bag(
@@ -67,7 +98,8 @@ def decayed_sum(x: Tensor | Spikes, rate: Tensor) -> Tensor:
 
 
 def _compiled(x: Spikes) -> bool:
-    return sparse_cpu is not None and x.value.device.type == "cpu" and not x.value.requires_grad
+    supported = x.value.dtype in (torch.float32, torch.float64)
+    return sparse_cpu is not None and supported and x.value.device.type == "cpu" and not x.value.requires_grad
 
 
 class _Project(torch.autograd.Function):

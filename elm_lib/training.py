@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from elm_lib.data.prefetch import prefetch
-from elm_lib.errors import ConfigError
+from elm_lib.errors import ConfigError, DataError
 from elm_lib.models import build
 from elm_lib.optimisation import Train, learning_rate
 from elm_lib.processes import die_with, locked
@@ -24,6 +26,7 @@ from elm_lib.store import write_text
 from elm_lib.tasks import task_class
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamax": torch.optim.Adamax}
+_SEEDED = threading.Lock()
 CHECKPOINT_S = 20.0  # seconds between checkpoints within an epoch
 CHECK_EVERY = 50  # steps between looks at the loss: each look waits for a GPU
 
@@ -66,11 +69,13 @@ def train_run(run: Run, parent_pid: int | None = None, stop: Callable[[int], boo
     CPU with the same number of threads. result.json appears last and at once: where it is, the run is done.
 
     parent_pid  end when that process is gone
-    stop        called before each step; True abandons the run there, as a kill would (for tests)
+    stop        called after each step with the number of steps done; True abandons the run there, as a kill would (for tests)
     """
     if parent_pid:
         die_with(parent_pid)
-    with locked(Path(run.folder)):
+    # runs in threads of one process share a GPU: each has its own stream, and graphs are never captured on the default one
+    stream = torch.cuda.stream(torch.cuda.Stream()) if run.device.startswith("cuda") else nullcontext()
+    with locked(Path(run.folder)), stream:
         if not run.result.exists():
             _train(run, Train.model_validate(run.train), stop)
 
@@ -78,10 +83,11 @@ def train_run(run: Run, parent_pid: int | None = None, stop: Callable[[int], boo
 def _train(run: Run, train: Train, stop: Callable[[int], bool]) -> None:
     folder, started = Path(run.folder), time.time()
     torch.set_num_threads(run.threads)
-    torch.manual_seed(run.seed)
     task = task_class(run.task)(run.data, train, run.seed)
-    model = build(run.model, input_size=task.input_size, d_o=task.d_o).to(run.device)
-    optimizer = OPTIMIZERS[train.optimizer]([p for p in model.parameters() if p.requires_grad], lr=train.lr)
+    with _SEEDED:  # runs in threads share torch's generator
+        torch.manual_seed(run.seed)
+        model = build(run.model, input_size=task.input_size, d_o=task.d_o).to(run.device)
+    advance, optimizer, loss_sum = _on_gpu(run, task, model, train) or _step_by_step(run, task, model, train)
     state = {
         "step": 0,
         "curve": [],
@@ -94,51 +100,34 @@ def _train(run: Run, train: Train, stop: Callable[[int], bool]) -> None:
     }
     checkpoint = folder / "checkpoint.pt"
     if checkpoint.exists():
-        saved = torch.load(checkpoint, weights_only=True, map_location=run.device)
+        saved = _read(checkpoint, run.device)
         model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
-        torch.set_rng_state(saved["rng"].cpu())
+        _restore(optimizer, saved["optimizer"])
         state = saved["state"]
     before = state["seconds"]
 
     def save() -> None:
         state["seconds"] = before + time.time() - started
         temporary = checkpoint.with_suffix(".tmp")
-        torch.save(
-            {
-                "model": model.state_dict(),
-                "optimizer": optimizer.state_dict(),
-                "rng": torch.get_rng_state(),
-                "state": state,
-            },
-            temporary,
-        )
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "state": state}, temporary)
         os.replace(temporary, checkpoint)
 
-    keys = [divmod(step, train.batches_per_epoch) for step in range(state["step"], train.steps)]
-    loss_sum, saved_at = torch.tensor(state["loss_sum"], device=run.device, dtype=torch.float64), time.time()
+    loss_sum.fill_(state["loss_sum"])
+    saved_at = told_at = time.time()
     model.train()
-    for (epoch, step), batch in zip(keys, prefetch(lambda key: task.batch(*key), keys)):
-        if stop(state["step"]):
-            return
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(train, state["step"])
-        loss = task.loss(model, batch.to(run.device))
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        if train.clip_grad_norm:
-            nn.utils.clip_grad_norm_(model.parameters(), train.clip_grad_norm)
-        optimizer.step()
-        loss_sum += loss.detach()
-        state["step"] += 1
-        last = step == train.batches_per_epoch - 1
+    for done in advance(state["step"]):
+        state["step"] = done
+        last = state["step"] % train.batches_per_epoch == 0
         if not last and state["step"] % CHECK_EVERY:
+            if stop(state["step"]):
+                return
             continue
         state["loss_sum"] = float(loss_sum)
         state["diverged"] = not math.isfinite(state["loss_sum"])
         if last and not state["diverged"]:
             scores = task.validate(model)
             model.train()
+            epoch = state["step"] // train.batches_per_epoch - 1
             row = {"epoch": epoch, "step": state["step"], "train_loss": state["loss_sum"] / train.batches_per_epoch}
             state["curve"].append(row | {f"valid_{name}": value for name, value in scores.items()})
             score = scores[task.select]
@@ -156,14 +145,81 @@ def _train(run: Run, train: Train, stop: Callable[[int], bool]) -> None:
         if last or time.time() - saved_at > CHECKPOINT_S:
             save()
             saved_at = time.time()
-        write_text(folder / "progress.json", json.dumps({"step": state["step"]}))
+        if time.time() - told_at > 0.5:
+            write_text(folder / "progress.json", json.dumps({"step": state["step"]}))
+            told_at = time.time()
+        if stop(state["step"]):
+            return
 
+    cost = {"wall_s": round(before + time.time() - started, 1), "device": _device_name(run.device)}
+    write_text(folder / "cost.json", json.dumps(cost))
     _finish(run, task, model, state)
-    write_text(
-        folder / "cost.json",
-        json.dumps({"wall_s": round(before + time.time() - started, 1), "device": _device_name(run.device)}),
-    )
     checkpoint.unlink(missing_ok=True)
+
+
+def _step_by_step(run: Run, task, model: nn.Module, train: Train):
+    """How to go on from a step (an iterator over numbers of steps done), the optimiser, and the sum of losses that it fills."""
+    options = {"fused": True} if train.optimizer == "adam" else {}
+    optimizer = OPTIMIZERS[train.optimizer]([p for p in model.parameters() if p.requires_grad], lr=train.lr, **options)
+    loss_sum = torch.zeros((), dtype=torch.float64, device=run.device)
+
+    def advance(first: int):
+        keys = [divmod(step, train.batches_per_epoch) for step in range(first, train.steps)]
+        for step, batch in enumerate(prefetch(lambda key: task.batch(*key), keys), start=first):
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(train, step)
+            loss = task.loss(model, batch.to(run.device))
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            if train.clip_grad_norm:
+                nn.utils.clip_grad_norm_(model.parameters(), train.clip_grad_norm)
+            optimizer.step()
+            loss_sum.add_(loss.detach())
+            yield step + 1
+
+    return advance, optimizer, loss_sum
+
+
+def _on_gpu(run: Run, task, model: nn.Module, train: Train):
+    """The same, its steps a CUDA graph over data that lie on the GPU. None where there is no GPU, or not room enough."""
+    if not run.device.startswith("cuda"):
+        return None
+    data = task.resident(run.device)
+    if data is None:
+        return None
+    from elm_lib.cuda_steps import GraphedSteps
+
+    optimizer = OPTIMIZERS[train.optimizer](
+        [p for p in model.parameters() if p.requires_grad], lr=torch.tensor(train.lr, device=run.device),
+        capturable=True, **({"fused": True} if train.optimizer == "adam" else {}),
+    )  # fmt: skip
+    steps = GraphedSteps(task, data, model, optimizer, train)
+
+    def advance(first: int):
+        steps.seek(first)
+        while first < train.steps:
+            first = steps.run(first)
+            yield first
+
+    return advance, optimizer, steps.loss_sum
+
+
+def _read(checkpoint: Path, device: str) -> dict:
+    try:
+        return torch.load(checkpoint, weights_only=True, map_location=device)
+    except Exception as error:
+        raise DataError(f"{checkpoint} cannot be read ({error}): delete it, and the run starts again") from None
+
+
+def _restore(optimizer, saved: dict) -> None:
+    """Load an optimiser's state into the tensors that it has already: a CUDA graph holds on to them."""
+    if not optimizer.state:
+        optimizer.load_state_dict(saved)
+        return
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for k, parameter in enumerate(parameters):
+        for name, value in optimizer.state[parameter].items():
+            value.copy_(saved["state"][k][name])
 
 
 def _finish(run: Run, task, model: nn.Module, state: dict) -> None:

@@ -12,6 +12,8 @@ from safetensors.torch import load_file
 from elm_lib import ELM
 from elm_lib.config import Runner
 from elm_lib.data.neuronio import SimulationSet, write_simulations
+from elm_lib.data.neuronio_resident import Resident
+from elm_lib.data.neuronio_windows import read_batch
 from elm_lib.errors import DataError
 from elm_lib.optimisation import Train, learning_rate
 from elm_lib.runs import RunError, collect, execute
@@ -153,3 +155,53 @@ def test_missing_data_and_missing_cuda_are_one_clear_line(tmp_path):
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="device = 'cuda', but torch sees no CUDA device"):
             pick_device("cuda")
+
+
+def test_a_resident_set_gives_the_batches_of_the_files(data):
+    simulations = SimulationSet(data / "train")
+    resident = Resident(simulations, "cpu")
+    batch = read_batch(simulations, [1, 0], [30, 1000], 200)
+    ours = resident.batch(torch.tensor([1 * 1200 + 30, 1000]), 200)
+    assert torch.equal(ours.x, batch.x.dense())
+    assert torch.equal(ours.spike, batch.spike)
+    assert torch.equal(ours.voltage, batch.voltage)
+
+
+def test_runs_in_threads_end_as_they_do_one_by_one(data, tmp_path):
+    runs = [_run(data, tmp_path / f"threads{seed}", seed=seed) for seed in (1, 2)]
+    execute(runs, Runner(cluster="threads", jobs=2, threads=1))
+    for run in runs:
+        alone = replace(run, folder=str(tmp_path / f"alone{run.seed}"))
+        train_run(alone)
+        a, b = (load_file(f"{r.folder}/model.safetensors") for r in (run, alone))
+        assert all(torch.equal(a[key], b[key]) for key in a)
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@needs_gpu
+@pytest.mark.parametrize("model", [
+    {"kind": "branch_elm", "d_m": 4, "d_tree": 6, "d_brch": 9}, {"kind": "elm", "d_m": 4}, {"kind": "lstm", "hidden_size": 5},
+])  # fmt: skip
+def test_steps_of_a_cuda_graph_are_the_steps_of_the_loop(data, tmp_path, model, monkeypatch):
+    graphed, killed, looped = (_run(data, tmp_path / n, model=model, device="cuda") for n in ("g", "k", "l"))
+    train_run(graphed)
+    train_run(killed, stop=lambda step: step >= 60)
+    train_run(killed)
+    monkeypatch.setattr("elm_lib.training._on_gpu", lambda *_: None)
+    train_run(looped)
+    a, b, c = (load_file(f"{run.folder}/model.safetensors") for run in (graphed, killed, looped))
+    for key in a:
+        assert torch.equal(a[key], b[key])
+        torch.testing.assert_close(a[key], c[key], rtol=1e-3, atol=1e-4)
+
+
+@needs_gpu
+def test_runs_share_a_gpu_in_threads(data, tmp_path):
+    runs = [_run(data, tmp_path / f"threads{seed}", seed=seed, device="cuda") for seed in range(4)]
+    execute(runs, Runner(cluster="threads", jobs=4, threads=1))
+    alone = replace(runs[2], folder=str(tmp_path / "alone"))
+    train_run(alone)
+    a, b = (load_file(f"{r.folder}/model.safetensors") for r in (runs[2], alone))
+    assert all(torch.equal(a[key], b[key]) for key in a)

@@ -29,6 +29,7 @@ class LSTM(nn.Module):
 
     def _sparse(self, x: Spikes, state):
         """The same cell, its input projected by gather and sum first: nn.LSTM then reads the four gates one to one."""
+        x = x.check(self.cell.weight_ih_l0.dtype)
         n, batch = self.hidden_size, x.shape[0]
         gates = project(x, self.cell.weight_ih_l0.T) + self.cell.bias_ih_l0  # (B, T, 4 n)
         state = state or (gates.new_zeros(1, batch, n), gates.new_zeros(1, batch, n))

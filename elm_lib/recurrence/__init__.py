@@ -11,6 +11,7 @@ Engines
     reference   plain autograd, step by step; any dtype, double backward works. The specification.
     torch       hand-derived backward through time that keeps only m; weight gradients are single matrix products.
     cpu         the same with its two loops compiled by numba: one hidden layer, CPU. Needs numba.
+    cuda        the same with its two loops as persistent Triton kernels: one hidden layer, GPU. Needs triton.
 Choose one by argument, or for a whole process with the environment variable ELM_ENGINE; "auto" takes the fastest.
 """
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from elm_lib.recurrence import fused, reference
@@ -27,8 +29,13 @@ try:
     from elm_lib.recurrence import cpu
 except ImportError:  # numba is optional for the library alone
     cpu = None
+try:
+    from elm_lib.recurrence import cuda
+except ImportError:  # triton comes with torch's CUDA builds
+    cuda = None
 
-ENGINES = {"reference": reference.recur, "torch": fused.recur} | ({"cpu": cpu.recur} if cpu else {})
+COMPILED = {"cuda" if engine is cuda else "cpu": engine for engine in (cuda, cpu) if engine}
+ENGINES = {"reference": reference.recur, "torch": fused.recur} | {name: e.recur for name, e in COMPILED.items()}
 
 
 class MemoryMLP(NamedTuple):
@@ -56,11 +63,16 @@ def recurrence(
     kappa_m  (d_m,)        decay a step, exp(-delta_t / tau_m)
     gain     (d_m,)        lambda (1 - kappa_m), or 1 - kappa_lambda in the improved update
     Returns  (T, B, d_m)   m_1 ... m_T
-    Raises   ValueError    an unknown engine.
+    Raises   ValueError    an unknown engine, or one that cannot run these tensors.
+
+    Under autocast the memory stays in the parameters' dtype: p_tbh is cast to it.
     """
     name = os.environ.get("ELM_ENGINE", "auto") if engine == "auto" else engine
     if name == "auto":
-        name = "cpu" if cpu and cpu.serves(p_tbh, mlp) else "torch"
+        name = p_tbh.device.type if p_tbh.device.type in COMPILED else "torch"
+        if name != "torch" and not COMPILED[name].serves(p_tbh, mlp):
+            name = "torch"
     if name not in ENGINES:
         raise ValueError(f"engine={name!r} (argument or ELM_ENGINE): choose one of {sorted(ENGINES)} or 'auto'")
-    return ENGINES[name](p_tbh, m_0, kappa_m, gain, mlp)
+    with torch.autocast(p_tbh.device.type, enabled=False):
+        return ENGINES[name](p_tbh.to(kappa_m.dtype), m_0, kappa_m, gain, mlp)

@@ -20,7 +20,7 @@ def _forward(p, m_all, kappa, gain_a, w_mt, w_2t, b_2, silu, b):
     steps, batch, d_1 = p.shape
     d_m = m_all.shape[2]
     h, z = p[0, 0].copy(), m_all[0, 0].copy()
-    one = kappa.dtype.type(1)
+    zero, one = kappa.dtype.type(0), kappa.dtype.type(1)
     for n in range(batch):
         for t in range(steps):
             for j in range(d_1):
@@ -35,8 +35,8 @@ def _forward(p, m_all, kappa, gain_a, w_mt, w_2t, b_2, silu, b):
                 x = h[j]
                 if silu:
                     x = x / (one + math.exp(-x))
-                elif x <= 0:
-                    x = x * 0  # keeps NaN, unlike a constant
+                elif x <= 0:  # keeps NaN
+                    x = zero
                 for i in range(d_m):
                     z[i] += w_2t[j, i] * x
             for i in range(d_m):

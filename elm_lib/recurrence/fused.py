@@ -2,6 +2,7 @@
 
 Forward keeps m alone. Backward recomputes every activation from m for all t in a few large matrix products, runs one
 short reverse loop for the only quantity that is sequential, dL/dm_t, and gets each weight gradient from one product.
+Long sequences are taken in chunks of time, from the last to the first, so that only m and p are held for all t.
 
     g_t   = dL/dm_t + c_{t+1}                       c: what later steps send back
     e_t   = gain * g_t * f'(z_t)                    at the MLP's output
@@ -17,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+CHUNK_ROWS = 1 << 15  # (step, sample) rows that backward holds activations of at a time: 4 KB each at d_m = 150
 
 
 def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float) -> None:
@@ -65,42 +68,45 @@ class Recurrence(torch.autograd.Function):
     def backward(ctx, grad_m):
         p, m_all, kappa, gain, w_m, *layers = ctx.saved_tensors
         a, b = ctx.scale
-        weights = layers[0::2]
-        m_prev = m_all[:-1]
-        steps, batch, d_m = m_prev.shape
+        weights, biases = layers[0::2], layers[1::2]
+        steps, batch, d_m = grad_m.shape
+        grad_m, grad_p, carry = grad_m.contiguous(), torch.empty_like(p), m_all.new_zeros(batch, d_m)
+        grads = [torch.zeros_like(x) for x in (kappa, gain, w_m, *layers)]
+        grad_kappa, grad_gain, grad_w_m, *grad_layers = grads
+        chunk = max(1, CHUNK_ROWS // batch)
+        for end in range(steps, 0, -chunk):
+            at = slice(max(0, end - chunk), end)
+            # every activation of these steps, from m alone
+            m_prev, g_all = m_all[at], torch.empty_like(m_all[at])
+            u = kappa * m_prev
+            z = p[at] + u @ w_m.T
+            inputs, errors = [u], []
+            for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+                activated, slope = _activate(ctx.activation, z, grad_p[at] if k == 0 else None)
+                inputs.append(activated)
+                errors.append(slope)
+                z = F.linear(activated, weight, bias)
+            tanh = torch.tanh(b * z)
+            errors.append(torch.mul((a * b) * gain, 1 - tanh * tanh, out=None if weights else grad_p[at]))
 
-        # every activation of every step, from m alone
-        u = kappa * m_prev
-        z = p + u @ w_m.T
-        inputs, slopes = [u], []
-        for weight, bias in zip(weights, layers[1::2], strict=True):
-            activated, slope = _activate(ctx.activation, z)
-            inputs.append(activated)
-            slopes.append(slope)
-            z = F.linear(activated, weight, bias)
-        tanh = torch.tanh(b * z)
-        errors = [*slopes, (a * b) * gain * (1 - tanh * tanh)]  # the last is dm_t/dz_t
+            ctx.loops[1](grad_m[at], errors, g_all, carry, kappa, w_m, weights)
 
-        g_all, carry = torch.empty_like(m_prev), m_prev.new_zeros(batch, d_m)
-        ctx.loops[1](grad_m.contiguous(), errors, g_all, carry, kappa, w_m, weights)
-
-        flat = [x.reshape(steps * batch, x.shape[-1]) for x in errors]
-        grad_layers = []
-        for k in range(len(weights)):
-            grad_layers += [flat[k + 1].T @ inputs[k + 1].reshape(steps * batch, -1), flat[k + 1].sum(0)]
-        grad_p = errors[0]
-        grad_kappa = (m_prev * (g_all + grad_p @ w_m)).sum((0, 1))
-        grad_gain = a * (g_all * tanh).sum((0, 1))
-        grad_w_m = flat[0].T @ u.reshape(steps * batch, d_m)
+            flat = [x.flatten(0, 1) for x in errors]
+            for k in range(len(weights)):
+                grad_layers[2 * k].addmm_(flat[k + 1].T, inputs[k + 1].flatten(0, 1))
+                grad_layers[2 * k + 1].add_(flat[k + 1].sum(0))
+            grad_kappa.add_((m_prev * (g_all + errors[0] @ w_m)).sum((0, 1)))
+            grad_gain.add_((g_all * tanh).sum((0, 1)), alpha=a)
+            grad_w_m.addmm_(flat[0].T, u.flatten(0, 1))
         return None, grad_p, carry, grad_kappa, grad_gain, grad_w_m, None, None, *grad_layers
 
 
-def _activate(name: str, z: Tensor) -> tuple[Tensor, Tensor]:
-    """act(z) and act'(z)."""
+def _activate(name: str, z: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor]:
+    """act(z), and act'(z) written into out if given."""
     if name == "relu":
-        return F.relu(z), (z > 0).to(z.dtype)
+        return F.relu(z), torch.heaviside(z, z.new_zeros(()), out=out)
     sigma = torch.sigmoid(z)
-    return z * sigma, sigma * (1 + z * (1 - sigma))
+    return z * sigma, torch.mul(sigma, 1 + z * (1 - sigma), out=out)
 
 
 def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp, loops=(forward_loop, reverse_loop)) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elm_lib.data.neuronio import N_CHANNELS, SimulationSet, unscale_voltage
+from elm_lib.data.neuronio_resident import DenseBatch, Resident
 from elm_lib.data.neuronio_windows import Batch, Windows, read_batch
 from elm_lib.metrics import spike_scores, voltage_scores
 from elm_lib.optimisation import Train
@@ -19,7 +21,12 @@ WINDOW_MS, STRIDE_MS = (
     350,
 )  # released evaluation: windows of 500 ms every 350; all but the first lose their first 150
 START_MS = 500  # the first 500 ms of a simulation are not scored
+CACHED = 256  # simulations of the validation set kept in memory, 2 MB each
 MOST_SPIKES = 24  # the released evaluation leaves out simulations with more output spikes
+
+
+_resident: dict[tuple[str, str], Resident] = {}  # training sets on a GPU, shared by the runs of a process
+_loading = threading.Lock()
 
 
 class Task:
@@ -35,6 +42,7 @@ class Task:
     def __init__(self, folder: str | Path, train: Train, seed: int) -> None:
         self.folder, self.burn_in_ms = Path(folder), train.burn_in_ms
         self._windows = Windows(self.split("train"), window_ms=train.window_ms, batch_size=train.batch_size, seed=seed)
+        self._valid: tuple[SimulationSet, list[Batch] | None] | None = None
 
     def split(self, name: str) -> SimulationSet:
         return SimulationSet(self.folder / name)
@@ -43,7 +51,26 @@ class Task:
         """The batch of that name, whoever asks and in whatever order."""
         return self._windows.batch(epoch, step)
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def resident(self, device: str) -> Resident | None:
+        """The training set on that device, if it takes less than half of its free memory and has one length."""
+        simulations = self._windows.simulations
+        with _loading:
+            if (str(self.folder), device) not in _resident:
+                lengths = {simulations.duration_ms(n) for n in range(len(simulations))}
+                free, _ = torch.cuda.mem_get_info(device)
+                if len(lengths) > 1 or Resident.size(simulations) > free / 2:
+                    return None
+                _resident[str(self.folder), device] = Resident(simulations, device)
+                torch.cuda.synchronize(device)  # whole before runs on other streams read it
+            return _resident[str(self.folder), device]
+
+    def first_rows(self, epoch: int, steps: int) -> Tensor:
+        """Where the windows of an epoch's batches start in the resident set, int64 (steps, B)."""
+        draws = [self._windows.draw(epoch, step) for step in range(steps)]
+        indices, starts = (torch.from_numpy(np.stack(a)) for a in zip(*draws))
+        return indices * self._windows.simulations.duration_ms(0) + starts
+
+    def loss(self, model: nn.Module, batch: Batch | DenseBatch) -> Tensor:
         """0.5 BCE(spike) + 0.5 MSE(scaled voltage), after the burn-in of each window."""
         y, _ = model(batch.x)
         y = y[:, self.burn_in_ms :]
@@ -52,7 +79,15 @@ class Task:
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Scores for model selection."""
-        return evaluate(model, self.split("valid"))["clean"]
+        if self._valid is None:
+            simulations, device = self.split("valid"), next(model.parameters()).device
+            kept = (
+                [whole(simulations, n).to(device) for n in range(len(simulations))]
+                if len(simulations) <= CACHED
+                else None
+            )
+            self._valid = simulations, kept
+        return evaluate(model, *self._valid)["clean"]
 
     def test(self, model: nn.Module) -> dict[str, float]:
         """Every score on the validation and the test set, by both protocols: `test_auc`, `test_released_auc`, ..."""
@@ -64,33 +99,43 @@ class Task:
         return scores
 
 
+def whole(simulations: SimulationSet, n: int) -> Batch:
+    """Simulation n in windows of 500 ms moved by 350, the last one filled up with silence."""
+    count = 1 + max(0, -(-(simulations.duration_ms(n) - WINDOW_MS) // STRIDE_MS))
+    return read_batch(simulations, [n] * count, [STRIDE_MS * k for k in range(count)], WINDOW_MS)
+
+
 @torch.no_grad()
-def predict(model: nn.Module, simulations: SimulationSet, n: int) -> tuple[np.ndarray, np.ndarray]:
+def predict(
+    model: nn.Module, simulations: SimulationSet, n: int, batch: Batch | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Spike probability and voltage (mV) that a model predicts for simulation n, (duration_ms,) each.
 
-    The simulation is read in windows of 500 ms moved by 350, each from a zero state, as released: the first 150 ms of
-    each window but the first are discarded, the last window is filled up with silence.
+    Each window (see `whole`, which `batch` is, if given) is read from a zero state, as released, and the first 150 ms
+    of each but the first are discarded.
     """
-    duration = simulations.duration_ms(n)
-    count = 1 + max(0, -(-(duration - WINDOW_MS) // STRIDE_MS))
-    starts = [STRIDE_MS * k for k in range(count)]
-    device = next(model.parameters()).device
-    y, _ = model(read_batch(simulations, [n] * count, starts, WINDOW_MS).to(device).x)
-    y = torch.cat([y[0], y[1:, WINDOW_MS - STRIDE_MS :].flatten(0, 1)])[:duration].double().cpu()
+    batch = whole(simulations, n).to(next(model.parameters()).device) if batch is None else batch
+    y, _ = model(batch.x)
+    y = torch.cat([y[0], y[1:, WINDOW_MS - STRIDE_MS :].flatten(0, 1)])[: simulations.duration_ms(n)].double().cpu()
     return torch.sigmoid(y[:, 0]).numpy(), unscale_voltage(y[:, 1].numpy())
 
 
-def evaluate(model: nn.Module, simulations: SimulationSet) -> dict[str, dict[str, float]]:
+def evaluate(
+    model: nn.Module, simulations: SimulationSet, batches: list[Batch] | None = None
+) -> dict[str, dict[str, float]]:
     """Scores by two protocols, from 500 ms on.
 
     clean     predictions as they are, every simulation
     released  the released evaluation, for numbers comparable with the published ones: the predicted voltage is shifted
               and scaled to the targets' overall mean and standard deviation, simulations with more than 24 output
               spikes are left out
+
+    batches: `whole` of each simulation on the model's device, where they are at hand
     """
     model.eval()
     p, v, spike, voltage = (np.stack(a) for a in zip(*(
-        (*predict(model, simulations, n), *simulations.targets(n)) for n in range(len(simulations)))))  # fmt: skip
+        (*predict(model, simulations, n, batches and batches[n]), *simulations.targets(n))
+        for n in range(len(simulations)))))  # fmt: skip
     voltage = unscale_voltage(voltage.astype(np.float64))
     clean = _scores(spike, p, voltage, v)
     spread = v.std()
