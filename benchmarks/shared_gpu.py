@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import loader
+
 from elm_lib.config import Runner
 from elm_lib.runs import execute
 from elm_lib.training import Run

@@ -30,6 +30,7 @@ from elm_lib.traces import filter_traces
 
 SCALES = {"tanh": (1.0, 1.0), "scaled": (1.7159, 2.0 / 3.0)}  # f(z) = a tanh(b z)
 UPDATES = ("original", "improved")
+NARROWER = 16  # units that a projection must save before the traces' last values are worth summing apart
 State = tuple[Tensor, Tensor]
 
 
@@ -128,9 +129,12 @@ class ELM(nn.Module):
     @property
     def gain(self) -> Tensor:
         """What multiplies dm_t, (d_m,)."""
+        return self._gain(self.tau_m, self.kappa_m)
+
+    def _gain(self, tau_m: Tensor, kappa_m: Tensor) -> Tensor:
         if self.memory_update == "original":
-            return self.lambda_ * (1 - self.kappa_m)
-        return -torch.expm1(-self.lambda_ * self.delta_t / self.tau_m)
+            return self.lambda_ * (1 - kappa_m)
+        return -torch.expm1(-self.lambda_ * self.delta_t / tau_m)
 
     @property
     def w_s(self) -> Tensor:
@@ -200,9 +204,10 @@ class ELM(nn.Module):
     def _stretch(self, x: Tensor | Spikes, s_0: Tensor, m_0: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x (B, T, input_size) from s_0, m_0: output (T, B, d_o), and s, m after the last step."""
         p_bth, s = self._input_half(x, s_0)
-        m_tbm = recurrence(
-            p_bth.transpose(0, 1).contiguous(), m_0, self.kappa_m, self.gain, self._memory_mlp(), self.engine
-        )
+        tau_m = self.tau_m
+        kappa_m = torch.exp(-self.delta_t / tau_m)
+        gain = self._gain(tau_m, kappa_m)
+        m_tbm = recurrence(p_bth.transpose(0, 1).contiguous(), m_0, kappa_m, gain, self._memory_mlp(), self.engine)
         return self._read_out(m_tbm), s, m_tbm[-1]
 
     def _checkpointed(self, x: Tensor | Spikes, s: Tensor, m: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -233,16 +238,16 @@ class ELM(nn.Module):
     def _input_half(self, x: Tensor | Spikes, s_0: Tensor) -> tuple[Tensor, Tensor]:
         """x (B, T, input_size) -> what the first layer gets from the synapses, (B, T, d_1), and the last trace.
 
-        With one tau_s for all, the filter commutes with every sum: x is projected first and filtered in the few
-        dimensions of the first layer. Otherwise each trace is filtered on its own.
+        A filter with one tau_s commutes with every sum: where the first layer is narrower than the tree, x is projected
+        to the layer first and filtered there. Otherwise the traces are filtered.
         """
         w_1, b_1 = self.mlp[0].weight[:, : self.d_tree], self.mlp[0].bias
-        if self.tau_s.numel() == 1:
-            rate = self.delta_t / self.tau_s
+        rate = self.delta_t / self.tau_s
+        if self.tau_s.numel() == 1 and len(b_1) < self.d_tree - NARROWER:
             p = filter_traces(project(x, self._fold(w_1)), self._to_tree(s_0) @ w_1.T, rate)
             s = decayed_sum(x, rate) @ self._fold(None) if self._fold_is_matrix else decayed_sum(x, rate) * self.w_s
             return p + b_1, s + torch.exp(-rate * x.shape[1]) * s_0
-        traces = filter_traces(self._synapse_input(x), s_0, self.delta_t / self.tau_s)
+        traces = filter_traces(self._synapse_input(x), s_0, rate)
         return F.linear(self._to_tree(traces), w_1, b_1), traces[:, -1]
 
     _fold_is_matrix = False

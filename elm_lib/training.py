@@ -28,7 +28,7 @@ from elm_lib.tasks import task_class
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamax": torch.optim.Adamax}
 _SEEDED = threading.Lock()
 CHECKPOINT_S = 20.0  # seconds between checkpoints within an epoch
-CHECK_EVERY = 50  # steps between looks at the loss: each look waits for a GPU
+CHECK_EVERY = 100  # steps between looks at the loss: each look waits for a GPU
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ def _train(run: Run, train: Train, stop: Callable[[int], bool]) -> None:
         "loss_sum": 0.0,
         "seconds": 0.0,
         "diverged": False,
+        "devices": [],  # each that did a part, in order
     }
     checkpoint = folder / "checkpoint.pt"
     if checkpoint.exists():
@@ -104,12 +105,15 @@ def _train(run: Run, train: Train, stop: Callable[[int], bool]) -> None:
         model.load_state_dict(saved["model"])
         _restore(optimizer, saved["optimizer"])
         state = saved["state"]
-    before = state["seconds"]
+    before, device = state["seconds"], _device_name(run.device)
+    state["devices"] += [] if device in state["devices"] else [device]
 
     def save() -> None:
         state["seconds"] = before + time.time() - started
         temporary = checkpoint.with_suffix(".tmp")
-        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "state": state}, temporary)
+        torch.save(
+            {"model": model.state_dict(), "optimizer": optimizer.state_dict()["state"], "state": state}, temporary
+        )
         os.replace(temporary, checkpoint)
 
     loss_sum.fill_(state["loss_sum"])
@@ -151,7 +155,7 @@ def _train(run: Run, train: Train, stop: Callable[[int], bool]) -> None:
         if stop(state["step"]):
             return
 
-    cost = {"wall_s": round(before + time.time() - started, 1), "device": _device_name(run.device)}
+    cost = {"wall_s": round(before + time.time() - started, 1), "device": ", then ".join(state["devices"])}
     write_text(folder / "cost.json", json.dumps(cost))
     _finish(run, task, model, state)
     checkpoint.unlink(missing_ok=True)
@@ -212,14 +216,14 @@ def _read(checkpoint: Path, device: str) -> dict:
 
 
 def _restore(optimizer, saved: dict) -> None:
-    """Load an optimiser's state into the tensors that it has already: a CUDA graph holds on to them."""
+    """Load the moments of a checkpoint; on a GPU into the tensors that are there, as a CUDA graph holds on to them."""
     if not optimizer.state:
-        optimizer.load_state_dict(saved)
+        optimizer.load_state_dict({"state": saved, "param_groups": optimizer.state_dict()["param_groups"]})
         return
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for k, parameter in enumerate(parameters):
         for name, value in optimizer.state[parameter].items():
-            value.copy_(saved["state"][k][name])
+            value.copy_(saved[k][name])
 
 
 def _finish(run: Run, task, model: nn.Module, state: dict) -> None:
@@ -236,7 +240,8 @@ def _finish(run: Run, task, model: nn.Module, state: dict) -> None:
         "\n".join([",".join(header), *(",".join(repr(row[k]) for k in header) for row in state["curve"])]) + "\n",
     )
     result = {"diverged": state["diverged"], "steps": state["step"], "best_epoch": state["best_epoch"], **scores}
-    write_text(run.result, json.dumps({"run": asdict(run), "result": result}, indent=1))
+    kinds = list(dict.fromkeys("cpu" if name.startswith("CPU") else "cuda" for name in state["devices"]))
+    write_text(run.result, json.dumps({"run": asdict(run), "device": "+".join(kinds), "result": result}, indent=1))
 
 
 def _device_name(device: str) -> str:

@@ -194,7 +194,7 @@ def test_steps_of_a_cuda_graph_are_the_steps_of_the_loop(data, tmp_path, model, 
     a, b, c = (load_file(f"{run.folder}/model.safetensors") for run in (graphed, killed, looped))
     for key in a:
         assert torch.equal(a[key], b[key])
-        torch.testing.assert_close(a[key], c[key], rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(a[key], c[key], rtol=2e-2, atol=2e-3)  # cuDNN's products are TF32
 
 
 @needs_gpu

@@ -24,12 +24,19 @@ class LSTM(nn.Module):
 
     def forward(self, x: Tensor | Spikes, state: tuple[Tensor, Tensor] | None = None):
         """x (B, T, input_size) with batch_first, or `Spikes` -> output (B, T, d_o or hidden_size), (h, c)."""
-        h, state = self._sparse(x, state) if isinstance(x, Spikes) else self.cell(x, state)
+        if isinstance(x, Spikes):
+            x = x.check(self.cell.weight_ih_l0.dtype)
+            h, state = self._on_gpu(x, state) if x.value.is_cuda else self._sparse(x, state)
+        else:
+            h, state = self.cell(x, state)
         return (h if self.w_y is None else self.w_y(h)), state
+
+    def _on_gpu(self, x: Spikes, state):
+        dense = x.dense()
+        return self.cell(dense if self.batch_first else dense.transpose(0, 1), state)
 
     def _sparse(self, x: Spikes, state):
         """The same cell, its input projected by gather and sum first: nn.LSTM then reads the four gates one to one."""
-        x = x.check(self.cell.weight_ih_l0.dtype)
         n, batch = self.hidden_size, x.shape[0]
         gates = project(x, self.cell.weight_ih_l0.T) + self.cell.bias_ih_l0  # (B, T, 4 n)
         state = state or (gates.new_zeros(1, batch, n), gates.new_zeros(1, batch, n))

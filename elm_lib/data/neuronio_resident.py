@@ -37,13 +37,18 @@ class Resident:
         self.bits = torch.empty(rows, BYTES, dtype=torch.uint8, device=device)
         self.spikes = torch.empty(rows, dtype=torch.uint8, device=device)
         self.voltage = torch.empty(rows, device=device)
+        self._bit = torch.arange(8, dtype=torch.uint8, device=device)
+        dense = torch.empty(self.duration_ms, BYTES * 8, dtype=torch.uint8, device=device)
         for n in range(len(simulations)):
             at = slice(n * self.duration_ms, (n + 1) * self.duration_ms)
-            x, (spike, voltage) = simulations.dense(n), simulations.targets(n)
-            self.bits[at] = torch.from_numpy(np.packbits(x != 0, axis=1, bitorder="little")).to(device)
+            file, k = simulations[n]
+            row_ptr, channel, _, _ = file.window(k, 0, self.duration_ms)
+            entry = np.repeat(np.arange(self.duration_ms), np.diff(row_ptr)) * (BYTES * 8) + channel
+            dense.zero_().view(-1)[torch.from_numpy(entry).to(device)] = 1
+            self.bits[at] = (dense.view(-1, BYTES, 8) << self._bit).sum(-1, dtype=torch.uint8)
+            spike, voltage = simulations.targets(n)
             self.spikes[at] = torch.from_numpy(spike).to(device)
             self.voltage[at] = torch.from_numpy(voltage).to(device)
-        self._bit = torch.arange(8, dtype=torch.uint8, device=device)
         self._sign = torch.from_numpy(channel_sign(np.arange(N_CHANNELS))).to(device)
 
     @staticmethod

@@ -200,12 +200,12 @@ def plan(batch: int, d_m: int, d_1: int, dtype: torch.dtype) -> dict:
     width = max(16, triton.next_power_of_2(d_m))
     if batch >= TILES_FROM[0] and d_m >= TILES_FROM[1] and dtype == torch.float32:
         precision = "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
-        return {"tiles": True, "grid": (triton.cdiv(batch, TILE),), "warps": 8,
+        return {"tiles": True, "grid": (triton.cdiv(batch, TILE),), "warps": 4,
                 "sizes": {"WIDTH": width, "CHUNK": 32, "SAMPLES": TILE, "PRECISION": precision}}  # fmt: skip
     padded = max(16, triton.next_power_of_2(d_1))
     held = width * padded <= HELD_MOST
     chunk = padded if held else max(8, HELD_MOST // width)
-    return {"tiles": False, "grid": (batch,), "warps": min(8, max(1, width * chunk // 1024)),
+    return {"tiles": False, "grid": (batch,), "warps": 4,
             "sizes": {"WIDTH": width, "CHUNK": chunk, "HELD": held}}  # fmt: skip
 
 

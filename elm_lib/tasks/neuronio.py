@@ -73,9 +73,9 @@ class Task:
     def loss(self, model: nn.Module, batch: Batch | DenseBatch) -> Tensor:
         """0.5 BCE(spike) + 0.5 MSE(scaled voltage), after the burn-in of each window."""
         y, _ = model(batch.x)
-        y = y[:, self.burn_in_ms :]
+        logit, soma = y[:, self.burn_in_ms :].unbind(-1)
         spike, voltage = batch.spike[:, self.burn_in_ms :], batch.voltage[:, self.burn_in_ms :]
-        return 0.5 * F.binary_cross_entropy_with_logits(y[..., 0], spike) + 0.5 * F.mse_loss(y[..., 1], voltage)
+        return 0.5 * F.binary_cross_entropy_with_logits(logit, spike) + 0.5 * F.mse_loss(soma, voltage)
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Scores for model selection."""
