@@ -79,7 +79,6 @@ class Runner(Strict):
 class Profile(Strict):
     neuronio: NeuronIO
     cap: Cap
-    caps: dict[str, Cap] = {}  # of experiments with a budget of their own
     points: dict[str, list[Any] | None]  # values of `vary` to run; None: all
     runner: Runner
 
@@ -98,11 +97,6 @@ class Params(Strict):
                 raise ValueError(
                     f"profiles.{name}.points and experiments must have the same names, {sorted(differ)} is in one alone"
                 )
-            strange = set(profile.caps) - set(self.experiments)
-            if strange:
-                raise ValueError(
-                    f"profiles.{name}.caps names {sorted(strange)}: experiments are {sorted(self.experiments)}"
-                )
             for experiment, points in profile.points.items():
                 strange = [value for value in points or [] if value not in self.experiments[experiment].values]
                 if strange or points == []:
@@ -114,7 +108,7 @@ class Params(Strict):
     def capped(self, experiment: str, profile: str) -> tuple[Experiment, float]:
         """An experiment under a profile, and the fraction of the published optimiser budget that each run gets."""
         full, limits = self.experiment(experiment), self.profiles[profile]
-        cap = limits.caps.get(experiment, limits.cap)
+        cap = limits.cap
         train = full.train.model_copy(update={
             "epochs": min(full.train.epochs, cap.epochs or full.train.epochs),
             "batches_per_epoch": min(full.train.batches_per_epoch, cap.batches_per_epoch or full.train.batches_per_epoch),

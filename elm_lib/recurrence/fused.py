@@ -39,6 +39,21 @@ def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float
         torch.addcmul(u, z.tanh_(), gain_a, out=m_t[t + 1])
 
 
+def activations(p, m_prev, kappa, slope, w_m, layers, activation: str, b: float, out: Tensor):
+    """What each layer reads, its output's slope (the first layer's in out; slope: of the last's tanh at 0), and the tanh."""
+    u = kappa * m_prev
+    z = p + u @ w_m.T
+    inputs, slopes = [u], []
+    for k, (weight, bias) in enumerate(zip(layers[0::2], layers[1::2], strict=True)):
+        activated, steep = _activate(activation, z, out if k == 0 else None)
+        inputs.append(activated)
+        slopes.append(steep)
+        z = F.linear(activated, weight, bias)
+    tanh = torch.tanh(b * z)
+    slopes.append(torch.mul(slope, 1 - tanh * tanh, out=None if layers else out))
+    return inputs, slopes, tanh
+
+
 def reverse_loop(grad_m, errors, g_all, carry, kappa, w_m, weights) -> None:
     """Fill g_all (T, B, d_m), turn errors (slopes of every layer's output) into gradients there, leave dL/dm_0 in carry."""
     g_t, d_t, errors_t = g_all.unbind(), grad_m.unbind(), [x.unbind() for x in errors]
@@ -51,7 +66,7 @@ def reverse_loop(grad_m, errors, g_all, carry, kappa, w_m, weights) -> None:
 
 
 class Recurrence(torch.autograd.Function):
-    """apply((forward_loop, reverse_loop), p, m_0, kappa, gain, w_m, activation, (a, b), W_2, b_2, ...) -> (T, B, d_m)."""
+    """apply((forward_loop, activations, reverse_loop), p, m_0, kappa, gain, w_m, activation, (a, b), W_2, b_2, ...) -> (T, B, d_m)."""
 
     @staticmethod
     def forward(ctx, loops, p, m_0, kappa, gain, w_m, activation, scale, *layers):
@@ -68,7 +83,7 @@ class Recurrence(torch.autograd.Function):
     def backward(ctx, grad_m):
         p, m_all, kappa, gain, w_m, *layers = ctx.saved_tensors
         a, b = ctx.scale
-        weights, biases = layers[0::2], layers[1::2]
+        weights, (_, activations, reverse) = layers[0::2], ctx.loops
         steps, batch, d_m = grad_m.shape
         grad_m, grad_p, carry = grad_m.contiguous(), torch.empty_like(p), m_all.new_zeros(batch, d_m)
         grads = [torch.zeros_like(x) for x in (kappa, gain, w_m, *layers)]
@@ -76,20 +91,12 @@ class Recurrence(torch.autograd.Function):
         chunk = max(1, CHUNK_ROWS // batch)
         for end in range(steps, 0, -chunk):
             at = slice(max(0, end - chunk), end)
-            # every activation of these steps, from m alone
             m_prev, g_all = m_all[at], torch.empty_like(m_all[at])
-            u = kappa * m_prev
-            z = p[at] + u @ w_m.T
-            inputs, errors = [u], []
-            for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-                activated, slope = _activate(ctx.activation, z, grad_p[at] if k == 0 else None)
-                inputs.append(activated)
-                errors.append(slope)
-                z = F.linear(activated, weight, bias)
-            tanh = torch.tanh(b * z)
-            errors.append(torch.mul((a * b) * gain, 1 - tanh * tanh, out=None if weights else grad_p[at]))
+            inputs, errors, tanh = activations(
+                p[at], m_prev, kappa, (a * b) * gain, w_m, layers, ctx.activation, b, grad_p[at]
+            )
 
-            ctx.loops[1](grad_m[at], errors, g_all, carry, kappa, w_m, weights)
+            reverse(grad_m[at], errors, g_all, carry, kappa, w_m, weights)
 
             flat = [x.flatten(0, 1) for x in errors]
             for k in range(len(weights)):
@@ -97,7 +104,7 @@ class Recurrence(torch.autograd.Function):
                 grad_layers[2 * k + 1].add_(flat[k + 1].sum(0))
             grad_kappa.add_((m_prev * (g_all + errors[0] @ w_m)).sum((0, 1)))
             grad_gain.add_((g_all * tanh).sum((0, 1)), alpha=a)
-            grad_w_m.addmm_(flat[0].T, u.flatten(0, 1))
+            grad_w_m.addmm_(flat[0].T, inputs[0].flatten(0, 1))
         return None, grad_p, carry, grad_kappa, grad_gain, grad_w_m, None, None, *grad_layers
 
 
@@ -109,7 +116,9 @@ def _activate(name: str, z: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor]
     return z * sigma, torch.mul(sigma, 1 + z * (1 - sigma), out=out)
 
 
-def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp, loops=(forward_loop, reverse_loop)) -> Tensor:
+def recur(
+    p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp, loops=(forward_loop, activations, reverse_loop)
+) -> Tensor:
     """See `elm_lib.recurrence.recurrence`; shapes (T, B, d_1), (B, d_m), (d_m,), (d_m,) -> (T, B, d_m)."""
     layers = [tensor for layer in mlp.layers for tensor in layer]
     return Recurrence.apply(loops, p_tbh, m_0, kappa_m, gain, mlp.w_m, mlp.activation, mlp.scale, *layers)
