@@ -14,6 +14,8 @@ Rows of the other device that recurrence.csv holds already are kept. Writes recu
 """
 
 import argparse
+import ctypes
+import gc
 import resource
 import subprocess
 import sys
@@ -220,6 +222,10 @@ def peak_mb(name, engine, kind, device, actions, size) -> float:
 
 def print_peak(name, engine, kind, *size) -> None:
     *_, actions, _ = contenders(name, "cpu", **{k: int(v) for k, v in (s.split("=") for s in size)})
+    actions[engine, kind]()  # loads and compiles
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
     before = peak_rss_kb(reset=True)
     actions[engine, kind]()
     print((peak_rss_kb() - before) / 1e3)
