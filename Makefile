@@ -30,6 +30,7 @@ lab: $(VENV)/.installed
 bench: $(VENV)/.installed
 	python benchmarks/loader.py
 	python benchmarks/simulator.py
+	python benchmarks/recurrence.py
 
 clean:
 	rm -rf runs notebooks/scratch scratch

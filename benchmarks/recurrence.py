@@ -30,6 +30,7 @@ from torch import nn
 from elm_lib import ELM, BranchELM
 from elm_lib.figures import style
 from elm_lib.neuron import SCALES
+from elm_lib.runs import commit
 from elm_lib.sparse import Spikes
 from elm_lib.training import _device_name
 
@@ -44,7 +45,7 @@ CONFIGURATIONS = {
 }  # fmt: skip
 LOOP_STEPS = 512  # of the step loop where all do not fit
 COLUMNS = ["configuration", "engine", "input", "device", "threads", "batch", "steps", "ms_median", "ms_spread", "ratio_step_loop",
-           "ratio_lstm_paper", "ratio_lstm_same", "ratio_floor", "peak_mb", "d_m", "step_loop_steps", "machine"]  # fmt: skip
+           "ratio_lstm_paper", "ratio_lstm_same", "ratio_floor", "peak_mb", "d_m", "step_loop_steps", "machine", "commit"]  # fmt: skip
 GROWTH = {"steps": (125, 500, 2000), "batch": (1, 8, 32, 128), "d_m": (10, 20, 50, 100)}
 
 
@@ -195,10 +196,15 @@ def measure(name: str, device: str, rounds: int, rates, **size) -> list[dict]:
             "ms_spread": float(np.percentile(values, 90) - np.percentile(values, 10)),
             "ratio_step_loop": ratio("step_loop"), "ratio_lstm_paper": ratio("lstm_paper"),
             "ratio_lstm_same": ratio("lstm_same"), "ratio_floor": floor / median, "peak_mb": peak_mb(name, engine, kind, device, actions, size),
-            "d_m": model.d_m, "step_loop_steps": few, "machine": _device_name(device),
+            "d_m": model.d_m, "step_loop_steps": few, "machine": _device_name(device), "commit": commit(),
         })  # fmt: skip
         print(
-            {k: (round(v, 3) if isinstance(v, float) else v) for k, v in rows[-1].items() if k != "machine"}, flush=True
+            {
+                k: (round(v, 3) if isinstance(v, float) else v)
+                for k, v in rows[-1].items()
+                if k not in ("machine", "commit")
+            },
+            flush=True,
         )
     return rows
 
@@ -250,11 +256,13 @@ def save(table: pd.DataFrame, out: Path) -> None:
         table = pd.concat([old[~old.device.isin(table.device.unique())], table])[COLUMNS]
     table = table.sort_values(["device", "configuration", "batch", "steps", "d_m"], kind="stable")
     table.to_csv(path, index=False, float_format="%.4g")
-    shown = table.drop(columns=["machine", "step_loop_steps"]).map(lambda v: f"{v:.3g}" if isinstance(v, float) else v)
+    shown = table.drop(columns=["machine", "commit", "step_loop_steps"]).map(
+        lambda v: f"{v:.3g}" if isinstance(v, float) else v
+    )
     lines = [
         " | ".join(map(str, row)) for row in (shown.columns, ["---"] * shown.shape[1], *shown.itertuples(index=False))
     ]
-    machines = "; ".join(sorted(table.machine.unique()))
+    machines = "; ".join(sorted((table.machine + " at commit " + table.commit).unique()))
     (out / "recurrence.md").write_text(
         f"A training step, forward and backward, float32. Machines: {machines}. Ratios: their time over ours, medians of interleaved "
         "rounds.\n\n" + "\n".join(f"| {line} |" for line in lines) + "\n"
