@@ -3,7 +3,8 @@
     python benchmarks/released_weights.py --released FOLDER [--data data/desk/neuronio/test]
 
 FOLDER holds the released folders (num_memory_20, num_memory_50, best_elm_neuron), each checked against its sha256. The data
-are simulations with the exact morphology. Writes results/tables/released_weights.{csv,md}.
+are simulations with the exact morphology. Writes results/tables/released_weights.{csv,md}. The column `sd` is the sampling error of
+`ours`: the standard deviation over sets of as many simulations, drawn from these with replacement.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import argparse
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from elm_lib.data.neuronio import SimulationSet
 from elm_lib.neuron import ELM
 from elm_lib.store import write_text
-from elm_lib.tasks.neuronio import evaluate
+from elm_lib.tasks.neuronio import predict_all, score
 
 NEURONS = {"num_memory_20": "d_m = 20", "num_memory_50": "d_m = 50", "best_elm_neuron": "best effort (d_m = 100)"}
 SCORES = {
@@ -32,6 +34,13 @@ RELEASED = {
     "explained_variance": "soma_explained_variance_percent",
     "tp_at_0.01_fp": "TP @ 0.0100 FP",
 }
+
+
+def bootstrap(predictions: list[np.ndarray], draws: int = 200) -> dict[str, float]:
+    """Standard deviation of the released evaluation's scores when the simulations are drawn again."""
+    rng, n = np.random.default_rng(0), len(predictions[0])
+    drawn = [score(*(a[index] for a in predictions))["released"] for index in rng.integers(n, size=(draws, n))]
+    return pd.DataFrame(drawn).std().to_dict()
 
 
 def main() -> None:
@@ -50,18 +59,20 @@ def main() -> None:
     rows = []
     for name, neuron in NEURONS.items():
         published = json.loads((options.released / name / "eval_results.json").read_text())["test_results"]
-        ours = evaluate(ELM.from_official(options.released / name, channels="interleaved"), simulations)
-        for score, (_, digits) in SCORES.items():
-            rows.append({"neuron": neuron, "score": score, "published": published[RELEASED[score]], "ours": ours["released"][score],
-                         "ours_clean": ours["clean"][score], "digits": digits})  # fmt: skip
+        predictions = predict_all(ELM.from_official(options.released / name, channels="interleaved"), simulations)
+        ours, sd = score(*predictions), bootstrap(predictions)
+        for key, (_, digits) in SCORES.items():
+            rows.append({"neuron": neuron, "score": key, "published": published[RELEASED[key]], "ours": ours["released"][key],
+                         "ours_clean": ours["clean"][key], "sd": sd[key], "digits": digits})  # fmt: skip
     frame = pd.DataFrame(rows)
     write_text(options.results / "tables/released_weights.csv", frame.drop(columns="digits").to_csv(index=False))
     lines = ["| score | data | " + " | ".join(NEURONS.values()) + " |", "|---|---|" + "---|" * len(NEURONS)]
-    for score, (title, digits) in SCORES.items():
-        part = frame[frame.score == score].set_index("neuron")
+    for key, (title, digits) in SCORES.items():
+        part = frame[frame.score == key].set_index("neuron")
         for column, where in (
             ("published", "published test set"),
             ("ours", "simulated here, released evaluation"),
+            ("sd", "sampling error of that (bootstrap)"),
             ("ours_clean", "simulated here, clean evaluation"),
         ):
             lines.append(

@@ -256,13 +256,15 @@ def imported(source: Path | str) -> set[Path]:
 
 
 def commit() -> str:
-    """The commit that the code was at, marked when the tree had changes. Where the code was copied without its
+    """The commit that the code was at, marked when elm_lib had changes. Where the code was copied without its
     repository, ELM_COMMIT says it; else "unknown"."""
     if os.environ.get("ELM_COMMIT"):
         return os.environ["ELM_COMMIT"]
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=PACKAGE, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        return subprocess.run(
-            ["git", "describe", "--always", "--dirty"], cwd=PACKAGE, capture_output=True, text=True, check=True
-        ).stdout.strip()
+        return git("rev-parse", "--short", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -123,20 +123,30 @@ def predict(
 def evaluate(
     model: nn.Module, simulations: SimulationSet, batches: list[Batch] | None = None
 ) -> dict[str, dict[str, float]]:
-    """Scores by two protocols, from 500 ms on.
+    """Scores by two protocols, from 500 ms on: see `score`.
+
+    batches: `whole` of each simulation on the model's device, where they are at hand
+    """
+    return score(*predict_all(model, simulations, batches))
+
+
+def predict_all(model: nn.Module, simulations: SimulationSet, batches: list[Batch] | None = None) -> list[np.ndarray]:
+    """Predicted spike probability and voltage (mV), spikes and voltage (mV) of the targets: (n, duration_ms) each."""
+    model.eval()
+    p, v, spike, voltage = (np.stack(a) for a in zip(*(
+        (*predict(model, simulations, n, batches and batches[n]), *simulations.targets(n))
+        for n in range(len(simulations)))))  # fmt: skip
+    return [p, v, spike, unscale_voltage(voltage.astype(np.float64))]
+
+
+def score(p: np.ndarray, v: np.ndarray, spike: np.ndarray, voltage: np.ndarray) -> dict[str, dict[str, float]]:
+    """What `predict_all` returns -> scores.
 
     clean     predictions as they are, every simulation
     released  the released evaluation, for numbers comparable with the published ones: the predicted voltage is shifted
               and scaled to the targets' overall mean and standard deviation, simulations with more than 24 output
               spikes are left out
-
-    batches: `whole` of each simulation on the model's device, where they are at hand
     """
-    model.eval()
-    p, v, spike, voltage = (np.stack(a) for a in zip(*(
-        (*predict(model, simulations, n, batches and batches[n]), *simulations.targets(n))
-        for n in range(len(simulations)))))  # fmt: skip
-    voltage = unscale_voltage(voltage.astype(np.float64))
     clean = _scores(spike, p, voltage, v)
     spread = v.std()
     v = (v - v.mean()) / (spread if spread > 0 else 1.0) * voltage.std() + voltage.mean()
