@@ -8,7 +8,8 @@ dozen small operations a step); (b) nn.LSTM of the hidden size that the paper gi
 hidden size as the ELM; (d) the floor: the floating-point operations counted over the rate of a large matrix product, or
 the bytes that must move over the memory's bandwidth, whichever takes longer. Every ratio is that time over ours: above 1
 we are faster, `ratio_floor` is at most 1. On the CPU: one thread, CPU time. On a GPU: wall time between synchronisations, TF32 matrix products for all.
-Where (a) does not fit, it is timed on fewer steps and scaled, as it is linear in them (column `step_loop_steps`).
+Where (a) does not fit, it is timed on fewer steps, and its time and memory are scaled, as they are linear in them (column
+`step_loop_steps`).
 
 Rows of the other device that recurrence.csv holds already are kept. Writes recurrence.csv, .md and .png.
 """
@@ -116,17 +117,18 @@ def machine_rates(device: str) -> tuple[float, float]:
     a = torch.randn(n, n, device=device)
     product = min(timed(lambda: a @ a, device) for _ in range(8)) / 1e3
     big = torch.empty(1 << (30 if device == "cuda" else 26), dtype=torch.uint8, device=device)
-    copy = min(timed(lambda: big.clone(), device) for _ in range(8)) / 1e3
+    other = torch.zeros_like(big)
+    copy = min(timed(lambda: other.copy_(big), device) for _ in range(8)) / 1e3
     return 2 * n**3 / product, 2 * big.numel() / copy
 
 
 def floor_ms(model: ELM, sparse, dense, rates) -> float:
-    """Least time for a step: products forward and twice backward, and one pass over input, memory and its gradient."""
+    """Least time for a step: products forward and twice backward (once for the input, which needs no gradient), and one pass over input, memory and its gradient."""
     batch, steps, inputs = dense.shape
     d_1 = model.mlp[0].out_features
     rows = batch * steps
     fed = len(sparse.channel) / rows if sparse is not None else inputs
-    flops = 3 * 2 * rows * (fed * d_1 + d_1 * model.d_m + d_1 * model.d_m + model.d_m * model.w_y.out_features)
+    flops = 2 * rows * (2 * fed * d_1 + 3 * model.d_m * (2 * d_1 + model.w_y.out_features))
     moved = 4 * rows * (fed + 2 * d_1 + 3 * model.d_m)
     return 1e3 * max(flops / rates[0], moved / rates[1])
 
@@ -195,7 +197,7 @@ def measure(name: str, device: str, rounds: int, rates, **size) -> list[dict]:
             "batch": batch, "steps": steps, "ms_median": median,
             "ms_spread": float(np.percentile(values, 90) - np.percentile(values, 10)),
             "ratio_step_loop": ratio("step_loop"), "ratio_lstm_paper": ratio("lstm_paper"),
-            "ratio_lstm_same": ratio("lstm_same"), "ratio_floor": floor / median, "peak_mb": peak_mb(name, engine, kind, device, actions, size),
+            "ratio_lstm_same": ratio("lstm_same"), "ratio_floor": floor / median, "peak_mb": peak_mb(name, engine, kind, device, actions, size) * scale.get((engine, kind), 1),
             "d_m": model.d_m, "step_loop_steps": few, "machine": _device_name(device), "commit": commit(),
         })  # fmt: skip
         print(

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -30,6 +31,7 @@ PACKAGE = Path(__file__).resolve().parent
 ENGINES = (
     "recurrence/fused.py",
     "recurrence/cpu.py",
+    "recurrence/cpu_kernels.py",
     "recurrence/cuda.py",
     "sparse_cpu.py",
     "cuda_steps.py",
@@ -98,21 +100,38 @@ def execute(runs: list[Run], runner: Runner) -> None:
 
 def _here(runs: list[Run], runner: Runner) -> Iterator[None]:
     for run in runs:
-        train_run(run)
+        _train_named(run)
         yield
 
 
 def _threads(runs: list[Run], runner: Runner) -> Iterator[None]:
+    """A failure, or an interrupt, ends all of them; what they have done is in their checkpoints."""
+    over, before = threading.Event(), sys.getswitchinterval()
     sys.setswitchinterval(0.0005)  # s: a thread that draws batches must not keep the others from launching theirs
     with ThreadPoolExecutor(runner.jobs) as pool:
-        waiting = {pool.submit(train_run, run) for run in runs}
-        while waiting:
-            done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_EXCEPTION)
-            yield
-            for future in done:
-                if future.exception():
-                    pool.shutdown(wait=False, cancel_futures=True)
+        try:
+            waiting = {pool.submit(_train_named, run, lambda step: over.is_set()) for run in runs}
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_EXCEPTION)
+                for future in done:
                     future.result()
+                yield
+        except BaseException:
+            over.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        finally:
+            sys.setswitchinterval(before)
+
+
+def _train_named(run: Run, stop=lambda step: False) -> None:
+    """Train in this process; an error says which run it was."""
+    if stop(0):
+        return
+    try:
+        train_run(run, stop=stop)
+    except Exception as error:
+        raise RunError(f"{run.experiment}, size {size(run)}, seed {run.seed}: {error}") from error
 
 
 def _submitted(runs: list[Run], runner: Runner) -> Iterator[None]:

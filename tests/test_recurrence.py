@@ -125,10 +125,46 @@ def test_what_is_not_finite_comes_out_as_in_the_reference(engine, bad):
 
 
 def test_the_cpu_engine_gives_the_same_bits_at_any_thread_count():
-    tensors = problem(50, 8, 20, 40, dtype=torch.float32)
+    tensors = problem(50, 37, 20, 40, dtype=torch.float32)  # five blocks of samples, the last not full
     one = run("cpu", tensors)
     torch.set_num_threads(2)
     assert torch.equal(one, run("cpu", tensors))
+
+
+@pytest.mark.parametrize("engine", FAST)
+def test_tensors_that_are_not_contiguous(engine):
+    p, m_0, kappa_m, gain, w_m, w_2, b_2 = (t.detach() for t in problem(6, 3, 4, 7))
+    strided = [p.transpose(0, 1).contiguous().transpose(0, 1), m_0, kappa_m, gain, w_m.T.contiguous().T, w_2,
+               torch.stack([b_2, b_2], 1)[:, 0]]  # fmt: skip
+    assert not strided[0].is_contiguous() and not strided[-1].is_contiguous()
+    expected = outputs("reference", [t.clone().requires_grad_() for t in (p, m_0, kappa_m, gain, w_m, w_2, b_2)])
+    for ours, theirs in zip(outputs(engine, [t.to(device_of(engine)).requires_grad_() for t in strided]), expected):
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", [name for name in FAST if name != "cuda" or not GPU])
+def test_an_empty_batch(engine):
+    for ours, theirs in zip(outputs(engine, problem(4, 0, 3, 5)), outputs("reference", problem(4, 0, 3, 5))):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_has_threads_of_its_own():
+    """In an interpreter of its own: forking this one, with its threads, would prove something else."""
+    script = """
+import os, torch
+from tests.test_recurrence import problem, run
+torch.set_num_threads(2)
+tensors = [t.detach() for t in problem(5, 37, 4, 7)]
+run("cpu", tensors)
+child = os.fork()
+if child == 0:
+    run("cpu", tensors)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    root = Path(__file__).resolve().parents[1]
+    subprocess.run([sys.executable, "-c", script], cwd=root, check=True, timeout=120)
 
 
 @pytest.mark.skipif(GPU, reason="one is here")

@@ -177,6 +177,14 @@ def test_runs_in_threads_end_as_they_do_one_by_one(data, tmp_path):
         assert all(torch.equal(a[key], b[key]) for key in a)
 
 
+def test_a_failure_in_one_thread_ends_the_others_and_names_its_run(data, tmp_path):
+    long = _run(data, tmp_path / "long", train=TRAIN | {"epochs": 1000})
+    bad = _run(data, tmp_path / "bad", model={"kind": "elm", "d_m": 0}, seed=7)
+    with pytest.raises(RunError, match=r"e, size 0, seed 7: .*at least 1"):
+        execute([long, bad], Runner(cluster="threads", jobs=2, threads=1))
+    assert not long.result.exists()
+
+
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 

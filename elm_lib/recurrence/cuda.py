@@ -216,7 +216,7 @@ def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float
     how = plan(batch, d_m, d_1, p.dtype)
     kernel, w_in = (_forward_tile, w_m.T) if how["tiles"] else (_forward_vector, w_m)
     kernel[how["grid"]](
-        p.contiguous(), m_all, kappa.contiguous(), gain_a.contiguous(), w_in.contiguous(), weight.T.contiguous(), bias,
+        p.contiguous(), m_all, kappa.contiguous(), gain_a.contiguous(), w_in.contiguous(), weight.T.contiguous(), bias.contiguous(),
         steps, batch, D_M=d_m, D_1=d_1, SILU=activation == "silu", B=b, num_warps=how["warps"], **how["sizes"],
     )  # fmt: skip
 

@@ -71,6 +71,7 @@ class Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx, loops, p, m_0, kappa, gain, w_m, activation, scale, *layers):
         a, b = scale
+        p = p.contiguous()  # the loops take rows as they lie
         m_all = p.new_empty((p.shape[0] + 1, *m_0.shape))  # row 0 is m_0: m_all[:-1] are the previous memories
         m_all[0] = m_0
         loops[0](p, m_all, kappa, a * gain, w_m, layers, activation, b)
@@ -88,7 +89,7 @@ class Recurrence(torch.autograd.Function):
         grad_m, grad_p, carry = grad_m.contiguous(), torch.empty_like(p), m_all.new_zeros(batch, d_m)
         grads = [torch.zeros_like(x) for x in (kappa, gain, w_m, *layers)]
         grad_kappa, grad_gain, grad_w_m, *grad_layers = grads
-        chunk = max(1, CHUNK_ROWS // batch)
+        chunk = max(1, CHUNK_ROWS // max(1, batch))
         for end in range(steps, 0, -chunk):
             at = slice(max(0, end - chunk), end)
             m_prev, g_all = m_all[at], torch.empty_like(m_all[at])
