@@ -21,7 +21,7 @@ repro: $(VENV)/.installed
 
 test: $(VENV)/.installed
 	ruff check .
-	pytest
+	pytest -n 2 --dist loadfile
 	cd notebooks && pytest --nbval
 
 lab: $(VENV)/.installed
