@@ -131,7 +131,11 @@ def _train_named(run: Run, stop=lambda step: False) -> None:
     try:
         train_run(run, stop=stop)
     except Exception as error:
-        raise RunError(f"{run.experiment}, size {size(run)}, seed {run.seed}: {error}") from error
+        raise RunError(f"{_said(run)}: {error}") from error
+
+
+def _said(run: Run) -> str:
+    return f"{run.experiment}, size {size(run)}, seed {run.seed}"
 
 
 def _submitted(runs: list[Run], runner: Runner) -> Iterator[None]:
@@ -154,9 +158,7 @@ def _submitted(runs: list[Run], runner: Runner) -> Iterator[None]:
                     for _, other in active:
                         other.cancel()
                     reasons = re.findall(r"^(?:\w+\.)*\w+: .+$", str(error), re.MULTILINE) or ["ended without a word"]
-                    raise RunError(
-                        f"{run.experiment}, size {size(run)}, seed {run.seed}: {reasons[-1]} (log: {job.paths.stderr})"
-                    ) from None
+                    raise RunError(f"{_said(run)}: {reasons[-1]} (log: {job.paths.stderr})") from None
                 active.remove((run, job))
         yield
         time.sleep(0.5)

@@ -1,6 +1,7 @@
 """The loops of `elm_lib.recurrence.cpu`, compiled by numba: eight samples side by side in the lanes of a SIMD register.
 
-numba gives LLVM scalar code to vectorise, which it does not do for small products; here the vector type is said. All that a kernel calls is in this file, as numba's cache watches no other.
+numba gives LLVM scalar code to vectorise, which it does not do for small products; here the vector type is said. All that a kernel
+calls is in this file, as numba's cache watches no other.
 """
 
 from __future__ import annotations
@@ -77,6 +78,19 @@ def tanh(x):
     return -t if x < f32(0.0) else t
 
 
+@inlined
+def squash(z, d_m, b, exact):
+    """z <- tanh(b z) in its first d_m rows: libm's tanh where `exact`."""
+    if exact:
+        for i in range(d_m):
+            for k in range(LANES):
+                z[i, k] = math.tanh(b * z[i, k])
+    else:
+        for i in range(d_m):
+            for k in range(LANES):
+                z[i, k] = tanh(b * z[i, k])
+
+
 @compiled
 def forward(p, m_all, kappa, gain_a, w_m, w_2, b_2, silu, b, exact, first, last):
     """Samples first .. last of m_all (T + 1, B, d_m); w_m (d_1, d_m) and w_2 (d_m, d_1) have padded rows."""
@@ -107,14 +121,7 @@ def forward(p, m_all, kappa, gain_a, w_m, w_2, b_2, silu, b, exact, first, last)
                     else:
                         h[j, k] = zero if h[j, k] <= zero else h[j, k]
             add_product(w_2, hidden, z)
-            if exact:
-                for i in range(d_m):
-                    for k in range(LANES):
-                        z[i, k] = math.tanh(b * z[i, k])
-            else:
-                for i in range(d_m):
-                    for k in range(LANES):
-                        z[i, k] = tanh(b * z[i, k])
+            squash(z, d_m, b, exact)
             for i in range(d_m):
                 for k in range(LANES):
                     m[i, k] = u[i, k] + gain_a[i] * z[i, k]
@@ -159,14 +166,7 @@ def activations(
                 h[j, k] = x
                 h_all[begin + k, j] = x
         add_product(w_2, hidden, z)
-        if exact:
-            for i in range(d_m):
-                for k in range(LANES):
-                    z[i, k] = math.tanh(b * z[i, k])
-        else:
-            for i in range(d_m):
-                for k in range(LANES):
-                    z[i, k] = tanh(b * z[i, k])
+        squash(z, d_m, b, exact)
         for k in range(lanes):
             for i in range(d_m):
                 tanh_all[begin + k, i] = z[i, k]
