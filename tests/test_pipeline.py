@@ -3,13 +3,16 @@
 import re
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import nbformat
+import numpy as np
 import papermill
 import pytest
 import yaml
 
 from elm_lib import notebook
 from elm_lib.config import load
+from elm_lib.figures import style
 from elm_lib.models import KINDS
 from elm_lib.runs import PACKAGE, code_version, imported, module_path
 
@@ -169,3 +172,20 @@ def test_code_version_follows_code_not_comments(tmp_path, monkeypatch):
 
 def test_profiles_load():
     assert set(load(ROOT / "params.yaml").profiles) == {"smoke", "laptop", "desk", "paper"}
+
+
+def test_svg_names_do_not_depend_on_the_last_bit_of_a_layout(tmp_path):
+    """Two figures whose axes differ by less than any printed digit."""
+    style.use()
+    written = []
+    for shift in (0.0, 1e-15):
+        figure = plt.figure()
+        axes = figure.add_axes((0.1 + shift, 0.1, 0.5, 0.5))
+        axes.plot([1, 2], marker="o")
+        axes.imshow(np.eye(2), aspect="auto")
+        written.append((style.save(figure, tmp_path, "f")[-1]).read_text())
+        plt.close(figure)
+    assert written[0] == written[1]
+    assert 'clip-path="url(#p_' in written[0]
+    used, made = (set(re.findall(pattern, written[0])) for pattern in (r'(?:url\(|href=")#([\w-]+)', r'id="([\w-]+)"'))
+    assert used <= made

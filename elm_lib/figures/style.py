@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import matplotlib
@@ -34,4 +35,17 @@ def save(figure, folder: str | Path, name: str) -> list[Path]:
         }[form]
         figure.savefig(folder / f"{name}.{form}", metadata=metadata)
         paths.append(folder / f"{name}.{form}")
+    svg = folder / f"{name}.svg"
+    svg.write_text(number_ids(svg.read_text()))
     return paths
+
+
+def number_ids(svg: str) -> str:
+    """Clip paths and markers named by their order: matplotlib names them by a hash of coordinates, and a layout's last bit,
+    which no printed digit shows, can differ between two runs."""
+    found: dict[str, str] = {}
+
+    def numbered(match: re.Match) -> str:
+        return match["before"] + found.setdefault(match["id"], f"{match['kind']}_{len(found) + 1}")
+
+    return re.sub(r'(?P<before>\bid="|#)(?P<id>(?P<kind>image|[mp])[0-9a-f]{10})\b', numbered, svg)
