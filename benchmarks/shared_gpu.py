@@ -14,7 +14,7 @@ from elm_lib.config import Runner
 from elm_lib.runs import execute
 from elm_lib.training import Run
 
-TRAIN = dict(optimizer="adam", lr=5e-4, batch_size=8, epochs=1, window_ms=500, burn_in_ms=150, clip_grad_norm=None)
+TRAIN = dict(optimizer="adam", lr=5e-4, batch_size=8, epochs=1, clip_grad_norm=None)
 MODELS = {
     "branch_elm": {"kind": "branch_elm", "d_m": 20}, "elm": {"kind": "elm", "d_m": 20},
     "elm_50": {"kind": "elm", "d_m": 50}, "lstm_15": {"kind": "lstm", "hidden_size": 15},

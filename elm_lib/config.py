@@ -20,21 +20,18 @@ class Experiment(Strict):
     data: Literal["neuronio"]
     claim: str
     model: dict[str, Any]
-    vary: str
+    task: dict[str, Any]  # options of elm_lib.tasks.<data>
+    vary: str  # an argument of model or task
     values: list[Any]
     train: Train
     seeds: list[NonNegativeInt]
 
     @model_validator(mode="after")
     def _vary_is_known(self):
-        if self.vary not in self.model:
-            raise ValueError(f"vary: {self.vary!r} is not an argument of model")
+        if (self.vary in self.model) == (self.vary in self.task):
+            raise ValueError(f"vary: {self.vary!r} must be an argument of model or of task, of one alone")
         if not self.values or not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"values = {self.values}, seeds = {self.seeds}: at least one of each, no seed twice")
-        if self.train.burn_in_ms >= self.train.window_ms:
-            raise ValueError(
-                f"train.burn_in_ms = {self.train.burn_in_ms} must be below train.window_ms = {self.train.window_ms}"
-            )
         return self
 
 

@@ -11,7 +11,7 @@ import threading
 import torch
 from torch import nn
 
-from elm_lib.optimisation import Train, learning_rate
+from elm_lib.optimisation import Train, descend, learning_rate
 
 _CAPTURE = threading.Lock()  # runs in threads of one process capture one after another
 WARM_UP = 3  # steps before capture: libraries allocate, kernels compile
@@ -21,7 +21,7 @@ STEPS = 10  # of a launch, at most
 class GraphedSteps:
     """Steps of one run on the current CUDA stream.
 
-    task       has `first_rows(epoch, steps)` -> int64 (steps, B) and `loss(model, batch)`
+    task       has `first_rows(epoch, steps)` -> int64 (steps, B), `window_ms` and `loss(model, batch)`
     data       the training set on the GPU: `batch(first_row, window_ms)`
     optimizer  capturable, its learning rate a tensor; after this its state exists, as after no step
     loss_sum   float64 (), the sum of the losses since it was last set to zero
@@ -41,13 +41,8 @@ class GraphedSteps:
             for group in optimizer.param_groups:
                 group["lr"].copy_(self.rates.index_select(0, self.step).squeeze())
             first_row = self.first_rows.index_select(0, self.step % train.batches_per_epoch).squeeze(0)
-            loss = task.loss(model, data.batch(first_row, train.window_ms))
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            if train.clip_grad_norm:
-                nn.utils.clip_grad_norm_(model.parameters(), train.clip_grad_norm)
-            optimizer.step()
-            self.loss_sum += loss.detach()
+            losses = (task.loss(model, data.batch(first_row, task.window_ms)) for _ in "1")
+            self.loss_sum += descend(model, optimizer, losses, train.clip_grad_norm)
             self.step += 1
 
         before = {name: value.clone() for name, value in model.state_dict().items()}

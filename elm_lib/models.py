@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -11,19 +12,22 @@ from torch import nn
 from elm_lib.errors import ConfigError
 
 # kind -> module, class; found by name, so that a run depends on its own model's code alone
-KINDS = {
-    "elm": ("elm_lib.neuron", "ELM"),
-    "branch_elm": ("elm_lib.neuron", "BranchELM"),
-    "lstm": ("elm_lib.baselines.lstm", "LSTM"),
-}
+BASELINES = Path(__file__).parent / "baselines"
+NEURONS = {"elm": ("elm_lib.neuron", "ELM"), "branch_elm": ("elm_lib.neuron", "BranchELM")}
+
+
+def kinds() -> dict[str, tuple[str, str]]:
+    """Every `model.kind`: the two neurons, and each module of `elm_lib.baselines`, whose class has the module's name."""
+    names = sorted(path.stem for path in BASELINES.glob("[!_]*.py"))
+    return NEURONS | {name: (f"elm_lib.baselines.{name}", name.upper()) for name in names}
 
 
 def model_class(model: dict[str, Any]) -> type[nn.Module]:
     """The class of a `model:` entry. Raises ConfigError when it names an unknown kind or an argument that its kind does not have."""
     kind = model.get("kind")
-    if kind not in KINDS:
-        raise ConfigError(f"params.yaml: model.kind = {kind!r}: choose one of {sorted(KINDS)}")
-    module, name = KINDS[kind]
+    if kind not in kinds():
+        raise ConfigError(f"params.yaml: model.kind = {kind!r}: choose one of {sorted(kinds())}")
+    module, name = kinds()[kind]
     found = getattr(import_module(module), name)
     unknown = set(model) - {"kind"} - _arguments(found)
     if unknown:

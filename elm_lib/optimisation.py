@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
+from torch import Tensor, nn
 
 
 class Strict(BaseModel):
@@ -22,9 +24,8 @@ class Train(Strict):
     batch_size: PositiveInt
     epochs: PositiveInt
     batches_per_epoch: PositiveInt
-    window_ms: PositiveInt
-    burn_in_ms: NonNegativeInt
     clip_grad_norm: PositiveFloat | None
+    accumulate: PositiveInt = 1  # pieces of a batch, one after another: memory is that of one, the gradient that of all
 
     @property
     def steps(self) -> int:
@@ -35,3 +36,16 @@ class Train(Strict):
 def learning_rate(train: Train, step: int) -> float:
     """Cosine decay from lr to 0 over the whole run."""
     return train.lr * 0.5 * (1 + math.cos(math.pi * step / train.steps))
+
+
+def descend(model: nn.Module, optimizer, losses: Iterable[Tensor], clip_grad_norm: float | None) -> Tensor:
+    """One optimiser step along the gradient of the sum of `losses`, each freed before the next is asked for; that sum."""
+    optimizer.zero_grad(set_to_none=True)
+    total: Tensor | float = 0.0
+    for loss in losses:
+        loss.backward()
+        total = total + loss.detach()
+    if clip_grad_norm:
+        nn.utils.clip_grad_norm_(model.parameters(), clip_grad_norm)
+    optimizer.step()
+    return total

@@ -20,7 +20,7 @@ import submitit
 
 from elm_lib import flops
 from elm_lib.config import Params, Runner
-from elm_lib.errors import DataError
+from elm_lib.errors import ConfigError, DataError
 from elm_lib.models import build, model_class
 from elm_lib.processes import progress
 from elm_lib.tasks import task_class
@@ -57,7 +57,7 @@ def plan(params: Params, experiment: str, profile: str, *, data: str | Path, fol
     Where a run is made is not part of its name: one that was made on a GPU counts on a laptop, and its result says so.
     """
     capped, budget = params.capped(experiment, profile)
-    manifest = read_manifest(Path(data))
+    manifest, task = read_manifest(Path(data)), task_class(capped.data)
     code, device, runner = (
         code_version("elm_lib.training", f"elm_lib.tasks.{capped.data}", model_class(capped.model).__module__),
         pick_device(params.device),
@@ -66,7 +66,17 @@ def plan(params: Params, experiment: str, profile: str, *, data: str | Path, fol
     runs = []
     for value in capped.values:
         for seed in capped.seeds:
-            decides = {"model": capped.model | {capped.vary: value}, "train": capped.train.model_dump(), "seed": seed}
+            varied = {capped.vary: value}
+            decides = {
+                "model": capped.model | (varied if capped.vary in capped.model else {}),
+                "options": capped.task | (varied if capped.vary in capped.task else {}),
+                "train": capped.train.model_dump(),
+                "seed": seed,
+            }
+            try:
+                task.sizes(**decides["options"])
+            except TypeError as error:  # an option that the task does not have, or lacks
+                raise ConfigError(f"params.yaml: experiments.{experiment}.task: {error}") from None
             key = digest({**decides, "data": manifest["sha256"], "code": code})[:16]
             labels = {
                 "profile": profile,
@@ -181,13 +191,14 @@ def collect(runs: list[Run]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     results, curves, costs = [], [], []
     for run in runs:
         content, task = json.loads(run.result.read_text()), task_class(run.task)
-        model = build(run.model, input_size=task.input_size, d_o=task.d_o)
+        model = build(run.model, **task.sizes(**run.options))
         counts = {
             "parameters": flops.parameters(model),
-            "flops": flops.count(model, run.train["window_ms"]),
+            "flops": flops.count(model, task.steps(**run.options)),
         }
         names = {"experiment": run.experiment, "size": size(run), "seed": run.seed}
-        names |= {f"model_{k}": json.dumps(v) if isinstance(v, list) else v for k, v in run.model.items()}
+        for prefix, arguments in (("model", run.model), ("task", run.options)):
+            names |= {f"{prefix}_{k}": json.dumps(v) if isinstance(v, list) else v for k, v in arguments.items()}
         labels = dict(content["run"]["labels"])  # as it was run, not as it is asked for now
         made_by = labels.pop("commit", "")
         results.append({**names, **labels, "device": content["device"], **counts, **content["result"]})
@@ -210,7 +221,7 @@ def collect(runs: list[Run]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
 def size(run: Run):
     """The value of the argument that the experiment varies: d_m of an ELM, hidden size of an LSTM, ..."""
     varied = run.labels.get("vary") or ("d_m" if "d_m" in run.model else "hidden_size")
-    value = run.model[varied]
+    value = (run.model | run.options)[varied]
     return json.dumps(value) if isinstance(value, list) else value
 
 

@@ -20,7 +20,7 @@ from torch import nn
 from elm_lib.data.prefetch import prefetch
 from elm_lib.errors import ConfigError, DataError
 from elm_lib.models import build
-from elm_lib.optimisation import Train, learning_rate
+from elm_lib.optimisation import Train, descend, learning_rate
 from elm_lib.processes import die_with, locked
 from elm_lib.store import write_text
 from elm_lib.tasks import task_class
@@ -42,6 +42,7 @@ class Run:
     seed: int
     data: str  # folder of the data set
     folder: str  # runs/<experiment>/<key>
+    options: dict[str, Any] = field(default_factory=dict)  # of the task
     device: str = "cpu"
     threads: int = 1
     labels: dict[str, Any] = field(default_factory=dict)  # carried into the result: profile, data source, budget, ...
@@ -83,10 +84,10 @@ def train_run(run: Run, parent_pid: int | None = None, stop: Callable[[int], boo
 def _train(run: Run, train: Train, stop: Callable[[int], bool]) -> None:
     folder, started = Path(run.folder), time.time()
     torch.set_num_threads(run.threads)
-    task = task_class(run.task)(run.data, train, run.seed)
+    task = task_class(run.task)(run.data, train, run.seed, **run.options)
     with _SEEDED:  # runs in threads share torch's generator
         torch.manual_seed(run.seed)
-        model = build(run.model, input_size=task.input_size, d_o=task.d_o).to(run.device)
+        model = build(run.model, **task.sizes(**run.options)).to(run.device)
     advance, optimizer, loss_sum = _on_gpu(run, task, model, train) or _step_by_step(run, task, model, train)
     state = {
         "step": 0,
@@ -166,27 +167,30 @@ def _step_by_step(run: Run, task, model: nn.Module, train: Train):
     options = {"fused": True} if train.optimizer == "adam" else {}
     optimizer = OPTIMIZERS[train.optimizer]([p for p in model.parameters() if p.requires_grad], lr=train.lr, **options)
     loss_sum = torch.zeros((), dtype=torch.float64, device=run.device)
+    random = _random_parts(model)
+
+    def losses(batch, step: int):
+        for k, (piece, share) in enumerate(batch.pieces(train.accumulate) if train.accumulate > 1 else [(batch, 1.0)]):
+            for part in random:
+                part.reseed(run.seed, step, k)
+            loss = task.loss(model, piece.to(run.device))
+            yield loss if share == 1 else share * loss
 
     def advance(first: int):
         keys = [divmod(step, train.batches_per_epoch) for step in range(first, train.steps)]
         for step, batch in enumerate(prefetch(lambda key: task.batch(*key), keys), start=first):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(train, step)
-            loss = task.loss(model, batch.to(run.device))
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            if train.clip_grad_norm:
-                nn.utils.clip_grad_norm_(model.parameters(), train.clip_grad_norm)
-            optimizer.step()
-            loss_sum.add_(loss.detach())
+            loss_sum.add_(descend(model, optimizer, losses(batch, step), train.clip_grad_norm))
             yield step + 1
 
     return advance, optimizer, loss_sum
 
 
 def _on_gpu(run: Run, task, model: nn.Module, train: Train):
-    """The same, its steps a CUDA graph over data that lie on the GPU. None where there is no GPU, or not room enough."""
-    if not run.device.startswith("cuda"):
+    """The same, its steps a CUDA graph over data that lie on the GPU. None where there is no GPU, or not room enough, or
+    steps that a graph cannot repeat: parts of a batch, random numbers drawn anew."""
+    if not run.device.startswith("cuda") or train.accumulate > 1 or _random_parts(model):
         return None
     data = task.resident(run.device)
     if data is None:
@@ -208,9 +212,16 @@ def _on_gpu(run: Run, task, model: nn.Module, train: Train):
     return advance, optimizer, steps.loss_sum
 
 
+def _random_parts(model: nn.Module) -> list[nn.Module]:
+    """Modules that draw random numbers in training: each takes reseed(*key) before a step, so a step depends on its number alone."""
+    return [module for module in model.modules() if hasattr(module, "reseed")]
+
+
 def _read(checkpoint: Path, device: str) -> dict:
     try:
         return torch.load(checkpoint, weights_only=True, map_location=device)
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:
         raise DataError(f"{checkpoint} cannot be read ({error}): delete it, and the run starts again") from None
 

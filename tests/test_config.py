@@ -82,7 +82,11 @@ def test_every_experiment_builds_and_the_paper_profile_is_the_published_budget()
     params = config.load(ROOT / "params.yaml")
     for name, experiment in params.experiments.items():
         for value in experiment.values:
-            build(experiment.model | {experiment.vary: value}, input_size=1278, d_o=2)
+            build(
+                experiment.model | ({experiment.vary: value} if experiment.vary in experiment.model else {}),
+                input_size=1278,
+                d_o=2,
+            )
         capped, budget = params.capped(name, "paper")
         assert capped == experiment
         assert budget == 1.0
@@ -105,9 +109,8 @@ def test_neuronio_hyper_parameters_are_the_published_ones():
                 30,
                 11400,
             ), name
-            assert (train.window_ms, train.burn_in_ms, train.clip_grad_norm, len(experiment.seeds)) == (
-                500,
-                150,
+            assert (experiment.task, train.clip_grad_norm, len(experiment.seeds)) == (
+                {"window_ms": 500, "burn_in_ms": 150},
                 None,
                 3,
             ), name

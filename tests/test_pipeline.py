@@ -13,7 +13,7 @@ import yaml
 from elm_lib import notebook
 from elm_lib.config import load
 from elm_lib.figures import style
-from elm_lib.models import KINDS
+from elm_lib.models import kinds
 from elm_lib.runs import PACKAGE, code_version, imported, module_path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -61,7 +61,7 @@ def test_a_stage_says_what_it_uses(name, stage, item):
     modules = imported(_code(ROOT / source)) | imported(module_path("elm_lib.notebook"))
     if item:
         modules |= imported(module_path(f"elm_lib.tasks.{item['data']}")) | imported(
-            module_path(KINDS[item["model"]["kind"]][0])
+            module_path(kinds()[item["model"]["kind"]][0])
         )
     expected = {str(path.relative_to(PACKAGE.parent)) for path in modules}
     deps = {dep for dep in stage["deps"] if dep.startswith("elm_lib/") and dep.endswith(".py")}

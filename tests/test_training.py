@@ -26,10 +26,9 @@ TRAIN = dict(
     batch_size=2,
     epochs=3,
     batches_per_epoch=55,
-    window_ms=200,
-    burn_in_ms=50,
     clip_grad_norm=None,
 )
+OPTIONS = {"window_ms": 200, "burn_in_ms": 50}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +44,7 @@ def data(tmp_path_factory):
 
 def _run(data, folder, **changes):
     model = {"kind": "branch_elm", "d_m": 4, "d_tree": 6, "d_brch": 9}
-    return replace(Run("e", "neuronio", model, TRAIN, 3, str(data), str(folder)), **changes)
+    return replace(Run("e", "neuronio", model, TRAIN, 3, str(data), str(folder), OPTIONS), **changes)
 
 
 def test_a_killed_run_ends_with_the_same_weights(data, tmp_path):

@@ -1,4 +1,4 @@
-"""Models that the paper compares the ELM neuron with."""
+"""Models that the paper compares the ELM neuron with: one module a model, its class named as the module in capitals."""
 
 from elm_lib.baselines.lstm import LSTM
 

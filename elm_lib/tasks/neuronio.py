@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from elm_lib.data.neuronio import N_CHANNELS, SimulationSet, unscale_voltage
 from elm_lib.data.neuronio_resident import DenseBatch, Resident
 from elm_lib.data.neuronio_windows import Batch, Windows, read_batch
+from elm_lib.errors import ConfigError
 from elm_lib.metrics import spike_scores, voltage_scores
 from elm_lib.optimisation import Train
 
@@ -33,16 +34,33 @@ class Task:
     """Batches, loss and scores of NeuronIO, for `elm_lib.training`.
 
     folder  holds train/, valid/, test/; see `elm_lib.data.neuronio`
+    window_ms   of a training sample; burn_in_ms: its first ms, which the loss leaves out
     A model's output (B, T, 2) is a spike logit and the scaled voltage. A run keeps the weights of lowest `select`.
+    Raises ConfigError when the burn-in leaves nothing of a window.
     """
 
-    input_size, d_o = N_CHANNELS, 2
     select = "rmse"  # validation, mV
+    shown = ("valid_rmse", "test_auc", "test_rmse", "test_released_auc", "test_released_rmse")
 
-    def __init__(self, folder: str | Path, train: Train, seed: int) -> None:
-        self.folder, self.burn_in_ms = Path(folder), train.burn_in_ms
-        self._windows = Windows(self.split("train"), window_ms=train.window_ms, batch_size=train.batch_size, seed=seed)
-        self._valid: tuple[SimulationSet, list[Batch] | None] | None = None
+    def __init__(self, folder: str | Path, train: Train, seed: int, *, window_ms: int, burn_in_ms: int) -> None:
+        self.sizes(window_ms, burn_in_ms)
+        self.folder, self.window_ms, self.burn_in_ms = Path(folder), window_ms, burn_in_ms
+        self._windows = Windows(self.split("train"), window_ms=window_ms, batch_size=train.batch_size, seed=seed)
+        self._valid: tuple[SimulationSet, list[Batch] | None, list[np.ndarray]] | None = None
+
+    @staticmethod
+    def sizes(window_ms: int, burn_in_ms: int) -> dict[str, int]:
+        """What a model of this task needs."""
+        if not 0 <= burn_in_ms < window_ms:
+            raise ConfigError(
+                f"params.yaml: task.burn_in_ms = {burn_in_ms}: must be below task.window_ms = {window_ms}"
+            )
+        return {"input_size": N_CHANNELS, "d_o": 2}
+
+    @staticmethod
+    def steps(window_ms: int, burn_in_ms: int) -> int:
+        """Time steps of a sample, for FLOPs."""
+        return window_ms
 
     def split(self, name: str) -> SimulationSet:
         return SimulationSet(self.folder / name)
@@ -81,12 +99,9 @@ class Task:
         """Scores for model selection."""
         if self._valid is None:
             simulations, device = self.split("valid"), next(model.parameters()).device
-            kept = (
-                [whole(simulations, n).to(device) for n in range(len(simulations))]
-                if len(simulations) <= CACHED
-                else None
-            )
-            self._valid = simulations, kept
+            few = range(len(simulations)) if len(simulations) <= CACHED else ()
+            kept = [whole(simulations, n).to(device) for n in few] or None
+            self._valid = simulations, kept, targets(simulations)
         return evaluate(model, *self._valid)["clean"]
 
     def test(self, model: nn.Module) -> dict[str, float]:
@@ -121,22 +136,34 @@ def predict(
 
 
 def evaluate(
-    model: nn.Module, simulations: SimulationSet, batches: list[Batch] | None = None
+    model: nn.Module,
+    simulations: SimulationSet,
+    batches: list[Batch] | None = None,
+    expected: list[np.ndarray] | None = None,
 ) -> dict[str, dict[str, float]]:
     """Scores by two protocols, from 500 ms on: see `score`.
 
-    batches: `whole` of each simulation on the model's device, where they are at hand
+    batches: `whole` of each simulation on the model's device, expected: `targets`, where they are at hand
     """
-    return score(*predict_all(model, simulations, batches))
+    return score(*predict_all(model, simulations, batches, expected))
 
 
-def predict_all(model: nn.Module, simulations: SimulationSet, batches: list[Batch] | None = None) -> list[np.ndarray]:
+def predict_all(
+    model: nn.Module,
+    simulations: SimulationSet,
+    batches: list[Batch] | None = None,
+    expected: list[np.ndarray] | None = None,
+) -> list[np.ndarray]:
     """Predicted spike probability and voltage (mV), spikes and voltage (mV) of the targets: (n, duration_ms) each."""
     model.eval()
-    p, v, spike, voltage = (np.stack(a) for a in zip(*(
-        (*predict(model, simulations, n, batches and batches[n]), *simulations.targets(n))
-        for n in range(len(simulations)))))  # fmt: skip
-    return [p, v, spike, unscale_voltage(voltage.astype(np.float64))]
+    predictions = zip(*(predict(model, simulations, n, batches and batches[n]) for n in range(len(simulations))))
+    return [*(np.stack(a) for a in predictions), *(targets(simulations) if expected is None else expected)]
+
+
+def targets(simulations: SimulationSet) -> list[np.ndarray]:
+    """Spikes and voltage (mV) of every simulation, (n, duration_ms) each."""
+    spike, voltage = (np.stack(a) for a in zip(*(simulations.targets(n) for n in range(len(simulations)))))
+    return [spike, unscale_voltage(voltage.astype(np.float64))]
 
 
 def score(p: np.ndarray, v: np.ndarray, spike: np.ndarray, voltage: np.ndarray) -> dict[str, dict[str, float]]:
