@@ -17,6 +17,7 @@ branch sums, the half of the MLP's first layer that reads s) runs over all t at 
 from __future__ import annotations
 
 import math
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 
 from elm_lib.recurrence import ENGINES, MemoryMLP, recurrence
 from elm_lib.recurrence.reference import ACTIVATIONS
-from elm_lib.sparse import Spikes, decayed_sum, project
+from elm_lib.sparse import Spikes, decayed_sum, filtered_projection, thinned
 from elm_lib.traces import filter_traces
 
 SCALES = {"tanh": (1.0, 1.0), "scaled": (1.7159, 2.0 / 3.0)}  # f(z) = a tanh(b z)
@@ -39,6 +40,11 @@ def _choice(name: str, value: str, choices) -> str:
         known = f"{name} (or ELM_ENGINE)" if name == "engine" else name
         raise ValueError(f"{known}={value!r}: choose one of {sorted(choices)}")
     return value
+
+
+def _whole(name: str, value, least: int) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name}={value!r}: must be a whole number, at least {least}")
 
 
 class ELM(nn.Module):
@@ -78,15 +84,14 @@ class ELM(nn.Module):
         for name, value, least in (
             ("input_size", input_size, 1), ("d_m", d_m, 1), ("d_o", d_out, 1), ("d_mlp", d_mlp, 1), ("l_mlp", l_mlp, 0),
         ):  # fmt: skip
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"{name}={value!r}: must be a whole number, at least {least}")
+            _whole(name, value, least)
         for name, value in (("delta_t", delta_t), ("lambda_", lambda_)):
             if not 0 < value < math.inf:
                 raise ValueError(f"{name}={value}: must be a finite number > 0")
         if not 0 <= w_s < math.inf:
             raise ValueError(f"w_s={w_s}: must be a finite number >= 0")
-        if checkpoint_steps is not None and checkpoint_steps < 1:
-            raise ValueError(f"checkpoint_steps={checkpoint_steps}: must be at least 1, or None")
+        if checkpoint_steps is not None:
+            _whole("checkpoint_steps", checkpoint_steps, 1)
         self.input_size, self.d_m, self.d_o, self.l_mlp, self.d_mlp = input_size, d_m, d_o, l_mlp, d_mlp
         self.checkpoint_steps = checkpoint_steps
         _choice("engine", engine, ("auto", *ENGINES))
@@ -244,17 +249,21 @@ class ELM(nn.Module):
         w_1, b_1 = self.mlp[0].weight[:, : self.d_tree], self.mlp[0].bias
         rate = self.delta_t / self.tau_s
         if self.tau_s.numel() == 1 and len(b_1) < self.d_tree - NARROWER:
-            p = filter_traces(project(x, self._fold(w_1)), self._to_tree(s_0) @ w_1.T, rate)
-            s = decayed_sum(x, rate) @ self._fold(None) if self._fold_is_matrix else decayed_sum(x, rate) * self.w_s
-            return p + b_1, s + torch.exp(-rate * x.shape[1]) * s_0
-        traces = filter_traces(self._synapse_input(x), s_0, rate)
+            x, last = thinned(x), torch.exp(-rate * x.shape[1]) * s_0
+            if self._branch_sums is None:
+                to_layer, s = self.w_s.unsqueeze(1) * w_1.T, decayed_sum(x, rate) * self.w_s
+            else:
+                to_tree = self._branch_sums()
+                to_layer, s = to_tree @ w_1.T, decayed_sum(x, rate) @ to_tree
+            return filtered_projection(x, to_layer, self._to_tree(s_0) @ w_1.T, rate) + b_1, s + last
+        traces = self._traces(x, s_0, rate)
         return F.linear(self._to_tree(traces), w_1, b_1), traces[:, -1]
 
-    _fold_is_matrix = False
+    def _traces(self, x: Tensor | Spikes, s_0: Tensor, rate: Tensor) -> Tensor:
+        """The synapse traces s_1 .. s_T, (B, T, n_trace)."""
+        return filter_traces(self._synapse_input(x), s_0, rate)
 
-    def _fold(self, w_1: Tensor | None) -> Tensor:
-        """w_s, routing and the first layer as one matrix, (input_size, d_1)."""
-        return self.w_s.unsqueeze(1) * w_1.T
+    _branch_sums = None  # (input_size, d_tree) as a method, where synapses are summed
 
     # ---- construction ----------------------------------------------------------------------------------------
 
@@ -293,13 +302,11 @@ class BranchELM(ELM):
     Other arguments as `ELM`.
     """
 
-    _fold_is_matrix = True
-
     def __init__(self, input_size: int, d_m: int = 20, d_o: int | None = None, *, d_tree: int = 45, d_brch: int = 100,
                  routing: str = "neighbourhood", routing_seed: int = 0, learn_w_s: bool = True, **kwargs) -> None:  # fmt: skip
         self._d_tree, self.d_brch = d_tree, d_brch
-        if d_tree < 1 or d_brch < 1:
-            raise ValueError(f"d_tree={d_tree}, d_brch={d_brch}: both must be at least 1")
+        for name, value in (("input_size", input_size), ("d_tree", d_tree), ("d_brch", d_brch)):
+            _whole(name, value, 1)
         self.routing = _choice("routing", routing, ("neighbourhood", "random", "none"))
         indices, mask = route(routing, input_size, d_tree, d_brch, routing_seed)
         super().__init__(input_size, d_m, d_o, learn_w_s=learn_w_s, **kwargs)
@@ -332,21 +339,21 @@ class BranchELM(ELM):
     def _tau_s_sizes(self) -> tuple[int, ...]:
         return (1, self.d_tree, self.n_synapse)
 
-    def _fold(self, w_1: Tensor | None) -> Tensor:
-        """(input_size, d_tree) weights of the branch sums, or those times the first layer: (input_size, d_1).
-
-        Inputs that a branch reads twice add up.
-        """
+    def _branch_sums(self) -> Tensor:
+        """Weights of the branch sums, (input_size, d_tree); inputs that a branch reads twice add up."""
         w_s = self.w_s
         entry = self.routing_index * self.d_tree + self.branch_of
         branch_sums = w_s.new_zeros(self.input_size * self.d_tree).index_add(0, entry, w_s)
-        branch_sums = branch_sums.view(self.input_size, self.d_tree)
-        return branch_sums if w_1 is None else branch_sums @ w_1.T
+        return branch_sums.view(self.input_size, self.d_tree)
 
     def _synapse_input(self, x: Tensor | Spikes) -> Tensor:
+        x = x if isinstance(x, Tensor) else x.dense()
+        return self.w_s * x[..., self.routing_index] if self._per_synapse else x @ self._branch_sums()
+
+    def _traces(self, x: Tensor | Spikes, s_0: Tensor, rate: Tensor) -> Tensor:
         if self._per_synapse:
-            return self.w_s * (x if isinstance(x, Tensor) else x.dense())[..., self.routing_index]
-        return project(x, self._fold(None))
+            return super()._traces(x, s_0, rate)
+        return filtered_projection(thinned(x), self._branch_sums(), s_0, rate)
 
     def _to_tree(self, s: Tensor) -> Tensor:
         return s.unflatten(-1, (self.d_tree, self.d_brch)).sum(-1) if self._per_synapse else s
@@ -386,11 +393,13 @@ def _spaced(tau_range: tuple[float, float], d_m: int, how: str) -> Tensor:
 
 
 def _to_proto(tau_m: Tensor, bounds: tuple[float, float]) -> Tensor:
-    """Inverse of the scaled sigmoid; a timescale on a bound is moved inside by 1e-7 of the range."""
+    """Inverse of the scaled sigmoid; a timescale on a bound is put inside by 1e-7 of the range."""
     lo, hi = bounds
-    if not 0 <= lo < hi or float(tau_m.min()) < lo * (1 - 1e-9) or float(tau_m.max()) > hi * (1 + 1e-9):
-        raise ValueError(f"tau_m_bounds={tuple(bounds)}: needs 0 <= low < high and must hold tau_m_range (ms)")
-    return torch.logit(((tau_m - lo) / (hi - lo)).clamp(1e-7, 1 - 1e-7)).to(torch.get_default_dtype())
+    if not 0 <= lo < hi < math.inf or float(tau_m.min()) < lo * (1 - 1e-9) or float(tau_m.max()) > hi * (1 + 1e-9):
+        raise ValueError(f"tau_m_bounds={tuple(bounds)}: needs 0 <= low < high < inf and must hold tau_m_range (ms)")
+    part = (tau_m - lo) / (hi - lo)
+    part = torch.where(part <= 1e-12, 1e-7, torch.where(part >= 1 - 1e-12, 1 - 1e-7, part))
+    return torch.logit(part).to(torch.get_default_dtype())
 
 
 def _kaiming(linear: nn.Linear) -> nn.Linear:

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-try:
-    from elm_lib import sparse_cpu
-except ImportError:  # numba is optional for the library alone
-    sparse_cpu = None
+from elm_lib.traces import compiled, filter_traces, rows_of, sparse_cpu
+
+THIN = 16  # a dense input of which less than one number in so many is not 0 is worth gathering
+WIDE = 64  # channels from which on that is worth a look
 
 
 class Spikes(NamedTuple):
@@ -42,8 +42,12 @@ class Spikes(NamedTuple):
         Compiled loops trust these numbers; on a GPU, where looking costs a wait, dtypes and sizes alone are looked at.
         """
         row_ptr, channel, n = self.row_ptr, self.channel, self.channel.numel()
-        if row_ptr.dtype != torch.int64 or channel.dtype != torch.int64 or self.value.shape != channel.shape:
-            raise ValueError("Spikes: row_ptr and channel must be int64, value as long as channel")
+        if len(self.shape) != 3 or min(self.shape) < 0:
+            raise ValueError(f"Spikes: shape {tuple(self.shape)} must be (B, T, C)")
+        if row_ptr.dtype != torch.int64 or channel.dtype != torch.int64 or not self.value.dtype.is_floating_point:
+            raise ValueError("Spikes: row_ptr and channel must be int64, value real floating point")
+        if channel.dim() != 1 or self.value.shape != channel.shape:
+            raise ValueError("Spikes: channel must have one dimension, value as many entries")
         if row_ptr.shape != (self.shape[0] * self.shape[1] + 1,):
             raise ValueError(f"Spikes: row_ptr has {row_ptr.numel()} entries: shape {tuple(self.shape)} needs B T + 1")
         if row_ptr.device.type == "cpu":
@@ -54,31 +58,58 @@ class Spikes(NamedTuple):
         return self if self.value.dtype == dtype else self._replace(value=self.value.to(dtype))
 
     def window(self, t0: int, t1: int) -> Spikes:
-        """Steps t0 up to t1 of every sample, (B, t1 - t0, C)."""
+        """Steps t0 up to t1 of every sample, (B, t1 - t0, C). Raises ValueError unless 0 <= t0 <= t1 <= T."""
         batch, steps, channels = self.shape
+        if not 0 <= t0 <= t1 <= steps:
+            raise ValueError(f"Spikes: steps {t0} up to {t1} of {steps}")
         pieces = [slice(int(self.row_ptr[b * steps + t0]), int(self.row_ptr[b * steps + t1])) for b in range(batch)]
         counts = self.row_ptr.diff().view(batch, steps)[:, t0:t1].flatten()
         return Spikes(
             torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
-            torch.cat([self.channel[piece] for piece in pieces]),
-            torch.cat([self.value[piece] for piece in pieces]),
+            torch.cat([self.channel[:0], *(self.channel[piece] for piece in pieces)]),
+            torch.cat([self.value[:0], *(self.value[piece] for piece in pieces)]),
             (batch, t1 - t0, channels),
         )
+
+
+def thinned(x: Tensor | Spikes) -> Tensor | Spikes:
+    """A dense input that is nearly all zeros as `Spikes`, where that is faster: on a CPU, when it needs no gradient."""
+    if not isinstance(x, Tensor) or x.shape[-1] < WIDE or x.requires_grad or not compiled(x):
+        return x
+    flat = x.contiguous().view(-1, x.shape[-1])
+    row_ptr = torch.zeros(len(flat) + 1, dtype=torch.int64)
+    channel, value = torch.empty(x.numel() // THIN, dtype=torch.int64), x.new_empty(x.numel() // THIN)
+    if not sparse_cpu.find(flat.numpy(), row_ptr.numpy(), channel.numpy(), value.numpy()):
+        return x
+    n = int(row_ptr[-1])
+    return Spikes(row_ptr, channel[:n], value[:n], tuple(x.shape))
 
 
 def project(x: Tensor | Spikes, weight: Tensor) -> Tensor:
     """x @ weight for a dense or sparse input: (B, T, C), (C, D) -> (B, T, D)."""
     if isinstance(x, Tensor):
         return x @ weight
+    batch, width = x.shape[0], weight.shape[1]
+    if not x.value.requires_grad and compiled(x.value):
+        weight = weight.to(x.value.dtype)
+        return _FilteredGather.apply(x, weight, weight.new_zeros(batch, width), weight.new_zeros(width))
     if x.value.is_cuda:
         return x.dense() @ weight  # a GPU multiplies zeros faster than it gathers
-    if _compiled(x):
-        flat = _Project.apply(x.row_ptr, x.channel, x.value, weight)
-    else:
-        flat = F.embedding_bag(
-            x.channel, weight, x.row_ptr, mode="sum", per_sample_weights=x.value, include_last_offset=True
-        )
-    return flat.view(*x.shape[:2], -1)
+    flat = F.embedding_bag(
+        x.channel, weight, x.row_ptr, mode="sum", per_sample_weights=x.value, include_last_offset=True
+    )
+    return flat.view(*x.shape[:2], width)
+
+
+def filtered_projection(x: Tensor | Spikes, weight: Tensor, s_0: Tensor, rate: Tensor) -> Tensor:
+    """s_t = exp(-rate) s_{t-1} + x_t @ weight, for a dense or sparse input.
+
+    x (B, T, C), weight (C, D), s_0 (B, D), rate () or (D,) -> s_1 .. s_T, (B, T, D)
+    """
+    if isinstance(x, Spikes) and not (rate.requires_grad or x.value.requires_grad) and compiled(x.value):
+        kappa = torch.exp(-rate).expand(weight.shape[1])
+        return _FilteredGather.apply(x, *(a.to(x.value.dtype) for a in (weight, s_0, kappa)))
+    return filter_traces(project(x, weight), s_0, rate)
 
 
 def decayed_sum(x: Tensor | Spikes, rate: Tensor) -> Tensor:
@@ -88,7 +119,7 @@ def decayed_sum(x: Tensor | Spikes, rate: Tensor) -> Tensor:
     decay = torch.exp(-rate * age)
     if isinstance(x, Tensor):
         return torch.einsum("t,btd->bd", decay, x)
-    if _compiled(x) and not decay.requires_grad:
+    if not decay.requires_grad and not x.value.requires_grad and compiled(x.value):
         out = x.value.new_zeros(batch, channels)
         sparse_cpu.decayed_sum(x.row_ptr.numpy(), x.channel.numpy(), x.value.numpy(), decay.numpy(), out.numpy())
         return out
@@ -97,26 +128,28 @@ def decayed_sum(x: Tensor | Spikes, rate: Tensor) -> Tensor:
     return flat.index_add(0, b * channels + x.channel, x.value * decay[t]).view(batch, channels)
 
 
-def _compiled(x: Spikes) -> bool:
-    supported = x.value.dtype in (torch.float32, torch.float64)
-    return sparse_cpu is not None and supported and x.value.device.type == "cpu" and not x.value.requires_grad
-
-
-class _Project(torch.autograd.Function):
+class _FilteredGather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, row_ptr, channel, value, weight):
-        ctx.save_for_backward(row_ptr, channel, value)
-        ctx.channels = weight.shape[0]
-        out = weight.new_zeros(row_ptr.numel() - 1, weight.shape[1])
-        sparse_cpu.gather_sum(
-            row_ptr.numpy(), channel.numpy(), value.numpy(), weight.detach().contiguous().numpy(), out.numpy()
-        )
+    def forward(ctx, x: Spikes, weight, s_0, kappa):
+        batch, steps, channels = x.shape
+        kappa = kappa.contiguous()
+        out = weight.new_empty(steps, batch, weight.shape[1]).transpose(0, 1)  # the recurrence reads time first
+        flat, b_stride, t_stride = rows_of(out)
+        sparse_cpu.gather(
+            x.row_ptr.numpy(), x.channel.numpy(), x.value.numpy(), weight.detach().contiguous().numpy(), kappa.numpy(),
+            s_0.detach().contiguous().numpy(), flat, b_stride, t_stride,
+        )  # fmt: skip
+        ctx.save_for_backward(x.row_ptr, x.channel, x.value, kappa)
+        ctx.channels = channels
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        row_ptr, channel, value = ctx.saved_tensors
-        out = grad.new_zeros(ctx.channels, grad.shape[1])
-        sparse_cpu.scatter_sum(row_ptr.numpy(), channel.numpy(), value.numpy(), grad.contiguous().numpy(), out.numpy())
-        return None, None, None, out
+        row_ptr, channel, value, kappa = ctx.saved_tensors
+        out, state = grad.new_zeros(ctx.channels, grad.shape[2]), grad.new_empty(grad.shape[0], grad.shape[2])
+        flat, b_stride, t_stride = rows_of(grad)
+        sparse_cpu.scatter(
+            row_ptr.numpy(), channel.numpy(), value.numpy(), flat, b_stride, t_stride, kappa.numpy(), state.numpy(), out.numpy()
+        )  # fmt: skip
+        return None, out, state, None

@@ -2,6 +2,7 @@
 
 Within a chunk of C steps the filter is a lower-triangular matrix, L_ij = kappa^(i-j); between chunks it is another, as one
 number a trace is carried. Powers of kappa are exp(-n rate), rate = delta_t / tau_s, so nothing is multiplied up.
+On a CPU a compiled loop does the same step by step.
 """
 
 from __future__ import annotations
@@ -9,6 +10,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+try:
+    from elm_lib import sparse_cpu
+except ImportError:  # numba is optional for the library alone
+    sparse_cpu = None
 
 CHUNK = 64  # steps
 
@@ -21,6 +27,9 @@ def filter_traces(i_btd: Tensor, s_0: Tensor, rate: Tensor) -> Tensor:
     rate     () or (D,)    delta_t / tau_s
     Returns  (B, T, D)     s_1 ... s_T
     """
+    if not rate.requires_grad and compiled(i_btd):
+        kappa, s_0 = (a.to(i_btd.dtype) for a in (torch.exp(-rate).expand(i_btd.shape[2]), s_0))
+        return _Filter.apply(i_btd, s_0, kappa.contiguous(), False)
     batch, steps, width = i_btd.shape
     c = min(CHUNK, steps)
     n_chunk = -(-steps // c)
@@ -48,3 +57,40 @@ def filter_traces(i_btd: Tensor, s_0: Tensor, rate: Tensor) -> Tensor:
     carried = carried + torch.exp(-rate * since_start) * s_0.unsqueeze(1)
     traces = within + decay * carried.unsqueeze(2)
     return traces.reshape(batch, n_chunk * c, width)[:, :steps]
+
+
+def compiled(x: Tensor) -> bool:
+    """Whether compiled loops serve this tensor."""
+    return sparse_cpu is not None and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+
+
+def rows_of(x_btd: Tensor):
+    """(B, T, D) as a 2-D numpy array of rows, and how many rows apart two samples and two steps are."""
+    batch, steps, width = x_btd.shape
+    if x_btd.transpose(0, 1).is_contiguous():
+        return x_btd.detach().transpose(0, 1).reshape(batch * steps, width).numpy(), 1, batch
+    return x_btd.detach().contiguous().reshape(batch * steps, width).numpy(), steps, 1
+
+
+class _Filter(torch.autograd.Function):
+    """s_t = kappa s_{t-1} + i_t from the first step on or, backwards, from the last: each is the other's gradient."""
+
+    @staticmethod
+    def forward(i_btd, s_0, kappa, backwards):
+        batch, steps, width = i_btd.shape
+        out = i_btd.new_empty(steps, batch, width).transpose(0, 1)  # the recurrence reads time first
+        sparse_cpu.leak(
+            *rows_of(i_btd), kappa.detach().numpy(), s_0.detach().contiguous().numpy(), *rows_of(out), backwards
+        )
+        return out
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[2])
+        ctx.backwards = inputs[3]
+
+    @staticmethod
+    def backward(ctx, grad):
+        (kappa,) = ctx.saved_tensors
+        grad_i = _Filter.apply(grad, torch.zeros_like(grad[:, 0]), kappa, not ctx.backwards)
+        return grad_i, kappa * grad_i[:, -1 if ctx.backwards else 0], None, None

@@ -67,7 +67,7 @@ def recurrence(
 
     Under autocast the memory stays in the parameters' dtype: p_tbh is cast to it.
     """
-    name = os.environ.get("ELM_ENGINE", "auto") if engine == "auto" else engine
+    name = (os.environ.get("ELM_ENGINE") or "auto") if engine == "auto" else engine
     if name == "auto":
         name = p_tbh.device.type if p_tbh.device.type in COMPILED else "torch"
         if name != "torch" and not COMPILED[name].serves(p_tbh, mlp):
