@@ -1,4 +1,4 @@
-"""The two loops over t, and what backward needs of all t at once, compiled by numba: one hidden layer (l_mlp = 1), CPU.
+"""The loop over t and the way back, compiled by numba: one hidden layer (l_mlp = 1), CPU.
 
 Samples go eight at a time through the lanes of a SIMD register (`cpu_kernels`); what one sample gets does not depend on
 which others are beside it, nor on the number of threads. NaN stays NaN.
@@ -49,34 +49,33 @@ def _arrays(*tensors: Tensor):
     return [tensor.detach().contiguous().numpy() for tensor in tensors]
 
 
+def _rows(*tensors: Tensor):
+    """(T, B, D) as (T B, D)."""
+    return [tensor.detach().contiguous().flatten(0, 1).numpy() for tensor in tensors]
+
+
 def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float) -> None:
-    p, kappa, gain_a, w_m, w_2, b_2 = _arrays(p, kappa, gain_a, w_m, *layers)
-    exact = p.dtype == np.float64
+    batch = p.shape[1]
+    p, m_all = _rows(p, m_all)
+    kappa, gain_a, w_m, w_2, b_2 = _arrays(kappa, gain_a, w_m, *layers)
     _over_samples(
-        cpu_kernels.forward, p.shape[1], p, m_all.numpy(), kappa, gain_a, padded(w_m), padded(w_2), b_2, activation == "silu",
-        p.dtype.type(b), exact,
+        cpu_kernels.forward, batch, p, m_all, batch, kappa, gain_a, padded(w_m), padded(w_2), b_2, activation == "silu",
+        p.dtype.type(b), p.dtype == np.float64,
     )  # fmt: skip
 
 
-def activations(p, m_prev, kappa, slope, w_m, layers, activation: str, b: float, out: Tensor):
-    u, h, slope_2, tanh_all = (torch.empty_like(x) for x in (m_prev, p, m_prev, m_prev))
-    flat = [x.detach().contiguous().flatten(0, 1).numpy() for x in (p, m_prev)]
-    kappa, slope, w_m, w_2, b_2 = _arrays(kappa, slope, w_m, *layers)
-    results = [x.flatten(0, 1).numpy() for x in (u, h, out, slope_2, tanh_all)]
-    dtype = flat[0].dtype
+def backward_chunk(p, m_prev, grad_m, carry, kappa, slope, w_m, layers, activation: str, b: float, grad_p):
+    hidden, e_2 = torch.empty_like(p), torch.empty_like(m_prev)
+    sums = torch.zeros(-(-p.shape[1] // LANES), 2, m_prev.shape[2], dtype=torch.float64)
+    kappa_, slope_, w_m_, w_2, b_2 = _arrays(kappa, slope, w_m, *layers)
+    rows = _rows(p, m_prev, grad_m)
+    dtype = rows[0].dtype
     _over_samples(
-        cpu_kernels.activations, len(flat[0]), *flat, kappa, slope, padded(w_m), padded(w_2), b_2, activation == "silu",
-        dtype.type(b), dtype == np.float64, *results,
+        cpu_kernels.reverse, p.shape[1], *rows, carry.numpy(), kappa_, slope_, padded(w_m_), padded(w_2), b_2, padded(w_m_.T),
+        padded(w_2.T), activation == "silu", dtype.type(b), dtype == np.float64, *_rows(hidden, e_2, grad_p), sums.numpy(),
     )  # fmt: skip
-    return [u, h], [out, slope_2], tanh_all
-
-
-def reverse_loop(grad_m, errors, g_all, carry, kappa, w_m, weights) -> None:
-    grad_m, kappa, w_mt, w_2t = _arrays(grad_m, kappa, w_m.T, weights[0].T)
-    slope_1, slope_2 = (error.numpy() for error in errors)
-    _over_samples(
-        cpu_kernels.reverse, grad_m.shape[1], grad_m, slope_1, slope_2, g_all.numpy(), carry.numpy(), kappa, padded(w_mt), padded(w_2t)
-    )  # fmt: skip
+    grad_kappa, g_tanh = sums.sum(0).to(p.dtype)
+    return [hidden], [grad_p, e_2], grad_kappa, g_tanh
 
 
 def serves(p: Tensor, mlp) -> bool:
@@ -90,4 +89,4 @@ def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp) -> Ten
         raise ValueError(
             f"engine='cpu' has l_mlp=1, float32 or float64, on the CPU; got l_mlp={len(mlp.layers)}, {p_tbh.dtype} on {p_tbh.device}"
         )
-    return fused.recur(p_tbh, m_0, kappa_m, gain, mlp, (forward_loop, activations, reverse_loop))
+    return fused.recur(p_tbh, m_0, kappa_m, gain, mlp, (forward_loop, backward_chunk))

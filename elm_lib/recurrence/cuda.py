@@ -245,4 +245,4 @@ def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp) -> Ten
         raise ValueError(
             f"engine='cuda' has l_mlp=1, float32 or float64, on a GPU; got l_mlp={len(mlp.layers)}, {p_tbh.dtype} on {p_tbh.device}"
         )
-    return fused.recur(p_tbh, m_0, kappa_m, gain, mlp, (forward_loop, fused.activations, reverse_loop))
+    return fused.recur(p_tbh, m_0, kappa_m, gain, mlp, (forward_loop, fused.in_two(reverse_loop)))

@@ -40,10 +40,9 @@ def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float
 
 
 def activations(p, m_prev, kappa, slope, w_m, layers, activation: str, b: float, out: Tensor):
-    """What each layer reads, its output's slope (the first layer's in out; slope: of the last's tanh at 0), and the tanh."""
-    u = kappa * m_prev
-    z = p + u @ w_m.T
-    inputs, slopes = [u], []
+    """What each layer after the first reads, each layer's slope (the first's in out; slope: the last's tanh at 0), and the tanh."""
+    z = p + (kappa * m_prev) @ w_m.T
+    inputs, slopes = [], []
     for k, (weight, bias) in enumerate(zip(layers[0::2], layers[1::2], strict=True)):
         activated, steep = _activate(activation, z, out if k == 0 else None)
         inputs.append(activated)
@@ -65,8 +64,24 @@ def reverse_loop(grad_m, errors, g_all, carry, kappa, w_m, weights) -> None:
         torch.addmm(g, e, w_m, out=carry).mul_(kappa)
 
 
+def in_two(reverse):
+    """`backward_chunk` of an engine that has a reverse loop alone: activations for all t at once, then the loop.
+
+    p, m_prev, grad_m (T, B, .); carry (B, d_m): in c of the step after, out dL/dm_0; slope (d_m,) = a b gain; grad_p is filled.
+    Returns what each layer after the first reads, dL/d each layer's output, dL/dkappa, and the sum of g tanh, (d_m,) each.
+    """
+
+    def backward_chunk(p, m_prev, grad_m, carry, kappa, slope, w_m, layers, activation: str, b: float, grad_p):
+        inputs, errors, tanh = activations(p, m_prev, kappa, slope, w_m, layers, activation, b, grad_p)
+        g_all = torch.empty_like(m_prev)
+        reverse(grad_m, errors, g_all, carry, kappa, w_m, layers[0::2])
+        return inputs, errors, (m_prev * (g_all + errors[0] @ w_m)).sum((0, 1)), (g_all * tanh).sum((0, 1))
+
+    return backward_chunk
+
+
 class Recurrence(torch.autograd.Function):
-    """apply((forward_loop, activations, reverse_loop), p, m_0, kappa, gain, w_m, activation, (a, b), W_2, b_2, ...) -> (T, B, d_m)."""
+    """apply((forward_loop, backward_chunk), p, m_0, kappa, gain, w_m, activation, (a, b), W_2, b_2, ...) -> (T, B, d_m)."""
 
     @staticmethod
     def forward(ctx, loops, p, m_0, kappa, gain, w_m, activation, scale, *layers):
@@ -84,29 +99,24 @@ class Recurrence(torch.autograd.Function):
     def backward(ctx, grad_m):
         p, m_all, kappa, gain, w_m, *layers = ctx.saved_tensors
         a, b = ctx.scale
-        weights, (_, activations, reverse) = layers[0::2], ctx.loops
         steps, batch, d_m = grad_m.shape
         grad_m, grad_p, carry = grad_m.contiguous(), torch.empty_like(p), m_all.new_zeros(batch, d_m)
         grads = [torch.zeros_like(x) for x in (kappa, gain, w_m, *layers)]
-        grad_kappa, grad_gain, grad_w_m, *grad_layers = grads
+        grad_kappa, g_tanh, grad_w_m, *grad_layers = grads
         chunk = max(1, CHUNK_ROWS // max(1, batch))
         for end in range(steps, 0, -chunk):
             at = slice(max(0, end - chunk), end)
-            m_prev, g_all = m_all[at], torch.empty_like(m_all[at])
-            inputs, errors, tanh = activations(
-                p[at], m_prev, kappa, (a * b) * gain, w_m, layers, ctx.activation, b, grad_p[at]
+            inputs, errors, *sums = ctx.loops[1](
+                p[at], m_all[at], grad_m[at], carry, kappa, (a * b) * gain, w_m, layers, ctx.activation, b, grad_p[at]
             )
-
-            reverse(grad_m[at], errors, g_all, carry, kappa, w_m, weights)
-
+            grad_kappa.add_(sums[0])
+            g_tanh.add_(sums[1])
             flat = [x.flatten(0, 1) for x in errors]
-            for k in range(len(weights)):
-                grad_layers[2 * k].addmm_(flat[k + 1].T, inputs[k + 1].flatten(0, 1))
+            for k, x in enumerate(inputs):
+                grad_layers[2 * k].addmm_(flat[k + 1].T, x.flatten(0, 1))
                 grad_layers[2 * k + 1].add_(flat[k + 1].sum(0))
-            grad_kappa.add_((m_prev * (g_all + errors[0] @ w_m)).sum((0, 1)))
-            grad_gain.add_((g_all * tanh).sum((0, 1)), alpha=a)
-            grad_w_m.addmm_(flat[0].T, inputs[0].flatten(0, 1))
-        return None, grad_p, carry, grad_kappa, grad_gain, grad_w_m, None, None, *grad_layers
+            grad_w_m.addmm_(flat[0].T, m_all[at].flatten(0, 1))
+        return None, grad_p, carry, grad_kappa, a * g_tanh, grad_w_m * kappa, None, None, *grad_layers
 
 
 def _activate(name: str, z: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -117,9 +127,8 @@ def _activate(name: str, z: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor]
     return z * sigma, torch.mul(sigma, 1 + z * (1 - sigma), out=out)
 
 
-def recur(
-    p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp, loops=(forward_loop, activations, reverse_loop)
-) -> Tensor:
+def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp, loops=None) -> Tensor:
     """See `elm_lib.recurrence.recurrence`; shapes (T, B, d_1), (B, d_m), (d_m,), (d_m,) -> (T, B, d_m)."""
     layers = [tensor for layer in mlp.layers for tensor in layer]
+    loops = loops or (forward_loop, in_two(reverse_loop))
     return Recurrence.apply(loops, p_tbh, m_0, kappa_m, gain, mlp.w_m, mlp.activation, mlp.scale, *layers)
