@@ -76,6 +76,7 @@ class Runner(Strict):
 class Profile(Strict):
     neuronio: NeuronIO
     cap: Cap
+    caps: dict[str, Cap] = {}  # of single experiments, in place of cap
     points: dict[str, list[Any] | None]  # values of `vary` to run; None: all
     runner: Runner
 
@@ -94,6 +95,10 @@ class Params(Strict):
                 raise ValueError(
                     f"profiles.{name}.points and experiments must have the same names, {sorted(differ)} is in one alone"
                 )
+            if set(profile.caps) - set(self.experiments):
+                raise ValueError(
+                    f"profiles.{name}.caps: {sorted(set(profile.caps) - set(self.experiments))} is no experiment"
+                )
             for experiment, points in profile.points.items():
                 strange = [value for value in points or [] if value not in self.experiments[experiment].values]
                 if strange or points == []:
@@ -105,7 +110,7 @@ class Params(Strict):
     def capped(self, experiment: str, profile: str) -> tuple[Experiment, float]:
         """An experiment under a profile, and the fraction of the published optimiser budget that each run gets."""
         full, limits = self.experiment(experiment), self.profiles[profile]
-        cap = limits.cap
+        cap = limits.caps.get(experiment, limits.cap)
         train = full.train.model_copy(update={
             "epochs": min(full.train.epochs, cap.epochs or full.train.epochs),
             "batches_per_epoch": min(full.train.batches_per_epoch, cap.batches_per_epoch or full.train.batches_per_epoch),

@@ -31,7 +31,6 @@ from elm_lib.traces import filter_traces
 
 SCALES = {"tanh": (1.0, 1.0), "scaled": (1.7159, 2.0 / 3.0)}  # f(z) = a tanh(b z)
 UPDATES = ("original", "improved")
-NARROWER = 16  # units that a projection must save before the traces' last values are worth summing apart
 State = tuple[Tensor, Tensor]
 
 
@@ -40,6 +39,11 @@ def _choice(name: str, value: str, choices) -> str:
         known = f"{name} (or ELM_ENGINE)" if name == "engine" else name
         raise ValueError(f"{known}={value!r}: choose one of {sorted(choices)}")
     return value
+
+
+@torch._disable_dynamo  # torch.compiler.disable, whose import takes seconds, at the first call
+def _beside_graph(function, *arguments):
+    return function(*arguments)
 
 
 def _whole(name: str, value, least: int) -> None:
@@ -182,12 +186,17 @@ class ELM(nn.Module):
         Returns  output, (T, B, .) or (B, T, .) as batch_first says, with d_o (or d_m) last, and the state (s, m) after
                  the last step.
         Raises   ValueError on a wrong shape, or a state of another batch size or width.
+
+        Under torch.compile it runs as it is, beside the compiled graph.
         """
+        return _beside_graph(self._forward, x, state) if torch.compiler.is_compiling() else self._forward(x, state)
+
+    def _forward(self, x: Tensor | Spikes, state: State | None) -> tuple[Tensor, State]:
         if not isinstance(x, Spikes):
             if x.dim() == 2:  # no batch: add one, take it away again
                 axis = 0 if self.batch_first else 1
                 state = None if state is None else (state[0].unsqueeze(0), state[1].unsqueeze(0))
-                y, (s, m) = self.forward(x.unsqueeze(axis), state)
+                y, (s, m) = self._forward(x.unsqueeze(axis), state)
                 return y.squeeze(axis), (s.squeeze(0), m.squeeze(0))
             x = x if self.batch_first else x.transpose(0, 1)
         else:
@@ -243,12 +252,12 @@ class ELM(nn.Module):
     def _input_half(self, x: Tensor | Spikes, s_0: Tensor) -> tuple[Tensor, Tensor]:
         """x (B, T, input_size) -> what the first layer gets from the synapses, (B, T, d_1), and the last trace.
 
-        A filter with one tau_s commutes with every sum: where the first layer is narrower than the tree, x is projected
-        to the layer first and filtered there. Otherwise the traces are filtered.
+        A filter with one tau_s commutes with every sum: where the first layer is narrower than the tree, and x long enough to
+        pay for one matrix from inputs to layer, x is projected to the layer first and filtered there. Otherwise the traces are.
         """
         w_1, b_1 = self.mlp[0].weight[:, : self.d_tree], self.mlp[0].bias
         rate = self.delta_t / self.tau_s
-        if self.tau_s.numel() == 1 and len(b_1) < self.d_tree - NARROWER:
+        if self.tau_s.numel() == 1 and len(b_1) < self.d_tree and x.shape[0] * x.shape[1] >= self.input_size:
             x, last = thinned(x), torch.exp(-rate * x.shape[1]) * s_0
             if self._branch_sums is None:
                 to_layer, s = self.w_s.unsqueeze(1) * w_1.T, decayed_sum(x, rate) * self.w_s
@@ -295,7 +304,7 @@ class BranchELM(ELM):
 
     routing  "neighbourhood"  branch b takes d_brch neighbouring inputs from b * ceil(input_size / d_tree); past the end: masked
              "random"         every synapse takes an input at random, without repetition within a branch while there are enough;
-                              drawn from routing_seed and stored in the state_dict
+                              drawn from routing_seed, or from torch's global generator; stored in the state_dict
              "none"           synapse i takes input i; d_tree * d_brch must equal input_size
     tau_s    ms: one value, one a branch (d_tree,), or one a synapse (d_tree * d_brch,)
     The state is (s, m) with branch traces (B, d_tree), or synapse traces if tau_s has one value a synapse.
@@ -303,7 +312,7 @@ class BranchELM(ELM):
     """
 
     def __init__(self, input_size: int, d_m: int = 20, d_o: int | None = None, *, d_tree: int = 45, d_brch: int = 100,
-                 routing: str = "neighbourhood", routing_seed: int = 0, learn_w_s: bool = True, **kwargs) -> None:  # fmt: skip
+                 routing: str = "neighbourhood", routing_seed: int | None = None, learn_w_s: bool = True, **kwargs) -> None:  # fmt: skip
         self._d_tree, self.d_brch = d_tree, d_brch
         for name, value in (("input_size", input_size), ("d_tree", d_tree), ("d_brch", d_brch)):
             _whole(name, value, 1)
@@ -359,7 +368,7 @@ class BranchELM(ELM):
         return s.unflatten(-1, (self.d_tree, self.d_brch)).sum(-1) if self._per_synapse else s
 
 
-def route(routing: str, input_size: int, d_tree: int, d_brch: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+def route(routing: str, input_size: int, d_tree: int, d_brch: int, seed: int | None = None) -> tuple[Tensor, Tensor]:
     """Which input each synapse takes: indices and mask, both (d_tree, d_brch).
 
     Raises ValueError when routing is "none" and d_tree * d_brch differs from input_size.
@@ -371,7 +380,7 @@ def route(routing: str, input_size: int, d_tree: int, d_brch: int, seed: int = 0
             )
         return torch.arange(input_size).view(d_tree, d_brch), torch.ones(d_tree, d_brch, dtype=torch.bool)
     if routing == "random":
-        generator = torch.Generator().manual_seed(seed)
+        generator = None if seed is None else torch.Generator().manual_seed(seed)
         repeats = math.ceil(d_brch / input_size)
         draws = [
             torch.cat([torch.randperm(input_size, generator=generator) for _ in range(repeats)])[:d_brch]

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from elm_lib.traces import compiled, filter_traces, rows_of, sparse_cpu
+from elm_lib.traces import compiled, filter_traces, first_derivative, rows_of, sparse_cpu
 
 THIN = 16  # a dense input of which less than one number in so many is not 0 is worth gathering
 WIDE = 64  # channels from which on that is worth a look
@@ -78,7 +77,8 @@ def thinned(x: Tensor | Spikes) -> Tensor | Spikes:
         return x
     flat = x.contiguous().view(-1, x.shape[-1])
     row_ptr = torch.zeros(len(flat) + 1, dtype=torch.int64)
-    channel, value = torch.empty(x.numel() // THIN, dtype=torch.int64), x.new_empty(x.numel() // THIN)
+    room = x.numel() // THIN + x.shape[-1]
+    channel, value = torch.empty(room, dtype=torch.int64), x.new_empty(room)
     if not sparse_cpu.find(flat.numpy(), row_ptr.numpy(), channel.numpy(), value.numpy()):
         return x
     n = int(row_ptr[-1])
@@ -144,7 +144,7 @@ class _FilteredGather(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @first_derivative("give the input as a tensor, and engine='reference'")
     def backward(ctx, grad):
         row_ptr, channel, value, kappa = ctx.saved_tensors
         out, state = grad.new_zeros(ctx.channels, grad.shape[2]), grad.new_empty(grad.shape[0], grad.shape[2])

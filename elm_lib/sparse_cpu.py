@@ -11,47 +11,73 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-LANES = 8
+LANES = 8  # numbers of a SIMD register
+BLOCK = 5  # registers that a row's spikes add to (or are added from) before the next ones
+STRETCH = 32  # numbers looked at together: bits of an int32
 compiled = njit(cache=True, nogil=True, error_model="numpy")
 
 
-@intrinsic
-def add_scaled(typing, out, i, rows, j, factor):
-    """out[i] += factor rows[j] for C-contiguous (.., D), in vectors of LANES: the first D // LANES * LANES numbers."""
+def _over_spikes(gathers: bool):
+    @intrinsic
+    def move(typing, one, i, many, index, factor, first, last):
+        """For the spikes first .. last: one[i] += factor many[index], or many[index] += factor one[i]; one, many (.., D),
+        the first D // LANES * LANES numbers of a row."""
 
-    def generate(context, builder, signature, arguments):
-        out_, rows_ = (context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 2))
-        scalar = context.get_value_type(signature.args[0].dtype)
-        width = context.get_abi_sizeof(scalar)
-        vector = ir.VectorType(scalar, LANES)
-        length = cgutils.unpack_tuple(builder, rows_.shape)[1]
+        def generate(context, builder, signature, arguments):
+            one_, many_, index_, factor_ = (
+                context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 2, 3, 4)
+            )
+            scalar = context.get_value_type(signature.args[0].dtype)
+            width, vector = context.get_abi_sizeof(scalar), ir.VectorType(scalar, LANES)
+            length = cgutils.unpack_tuple(builder, one_.shape)[1]
+            multiply_add = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fmuladd.v{LANES}f{8 * width}"
+            )
+            sums = [cgutils.alloca_once(builder, vector) for _ in range(BLOCK)]
+            own = builder.gep(one_.data, [builder.mul(arguments[1], length)])
 
-        def start(array, index):
-            return builder.gep(array.data, [builder.mul(index, length)])
+            def number(n):
+                return ir.Constant(length.type, n)
 
-        to, source = start(out_, arguments[1]), start(rows_, arguments[3])
-        one = builder.insert_element(ir.Constant(vector, ir.Undefined), arguments[4], ir.Constant(ir.IntType(32), 0))
-        lanes = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-        factors = builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), lanes)
-        zero, step = ir.Constant(length.type, 0), ir.Constant(length.type, LANES)
-        whole = builder.mul(builder.sdiv(length, step), step)
-        multiply_add = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fmuladd.v{LANES}f{8 * width}"
-        )
-        with cgutils.for_range_slice(builder, zero, whole, step) as (d, _):
-            a, b = (builder.bitcast(builder.gep(p, [d]), vector.as_pointer()) for p in (to, source))
-            total = builder.call(multiply_add, [factors, builder.load(b, align=width), builder.load(a, align=width)])
-            builder.store(total, a, align=width)
-        return context.get_dummy_value()
+            def at(row, d, k):
+                return builder.bitcast(builder.gep(row, [builder.add(d, number(k * LANES))]), vector.as_pointer())
 
-    return types.void(out, types.intp, rows, types.intp, rows.dtype), generate
+            def block(d, registers):
+                for k in range(registers):
+                    builder.store(builder.load(at(own, d, k), align=width), sums[k])
+                with cgutils.for_range_slice(builder, arguments[5], arguments[6], number(1)) as (n, _):
+                    row = builder.gep(many_.data, [builder.mul(builder.load(builder.gep(index_.data, [n])), length)])
+                    value = builder.load(builder.gep(factor_.data, [n]))
+                    value = builder.insert_element(
+                        ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0)
+                    )
+                    value = builder.shuffle_vector(
+                        value, value, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+                    )
+                    for k in range(registers):
+                        other, total = builder.load(at(row, d, k), align=width), builder.load(sums[k])
+                        if gathers:
+                            builder.store(builder.call(multiply_add, [value, other, total]), sums[k])
+                        else:
+                            builder.store(builder.call(multiply_add, [value, total, other]), at(row, d, k), align=width)
+                if gathers:
+                    for k in range(registers):
+                        builder.store(builder.load(sums[k]), at(own, d, k), align=width)
+
+            large = builder.mul(builder.sdiv(length, number(BLOCK * LANES)), number(BLOCK * LANES))
+            whole = builder.mul(builder.sdiv(length, number(LANES)), number(LANES))
+            with cgutils.for_range_slice(builder, number(0), large, number(BLOCK * LANES)) as (d, _):
+                block(d, BLOCK)
+            with cgutils.for_range_slice(builder, large, whole, number(LANES)) as (d, _):
+                block(d, 1)
+            return context.get_dummy_value()
+
+        return types.void(one, types.intp, many, index, factor, types.intp, types.intp), generate
+
+    return move
 
 
-@njit(inline="always")
-def _add_row(out, i, rows, j, factor):
-    add_scaled(out, i, rows, j, factor)
-    for d in range(rows.shape[1] // LANES * LANES, rows.shape[1]):
-        out[i, d] += factor * rows[j, d]
+_add_rows, _add_to_rows = _over_spikes(True), _over_spikes(False)
 
 
 @compiled
@@ -61,7 +87,7 @@ def gather(row_ptr, channel, value, weight, kappa, state, out, b_stride, t_strid
     weight (C, D), kappa (D,), state (B, D): s_0, out (B T, D)
     """
     batch, width = state.shape
-    steps = out.shape[0] // max(batch, 1)
+    steps, whole = out.shape[0] // max(batch, 1), width // LANES * LANES
     for b in range(batch):
         for t in range(steps):
             row, spikes = b_stride * b + t_stride * t, b * steps + t
@@ -71,15 +97,19 @@ def gather(row_ptr, channel, value, weight, kappa, state, out, b_stride, t_strid
             else:
                 for d in range(width):
                     out[row, d] = kappa[d] * out[row - t_stride, d]
-            for k in range(row_ptr[spikes], row_ptr[spikes + 1]):
-                _add_row(out, row, weight, channel[k], value[k])
+            first, last = row_ptr[spikes], row_ptr[spikes + 1]
+            _add_rows(out, row, weight, channel, value, first, last)
+            if whole < width:
+                for k in range(first, last):
+                    for d in range(whole, width):
+                        out[row, d] += value[k] * weight[channel[k], d]
 
 
 @compiled
 def scatter(row_ptr, channel, value, grad, b_stride, t_stride, kappa, state, out):
     """The gradient of `gather`: of weight in out (C, D), to which it is added, of s_0 in state (B, D)."""
     batch, width = state.shape
-    steps = grad.shape[0] // max(batch, 1)
+    steps, whole = grad.shape[0] // max(batch, 1), width // LANES * LANES
     for b in range(batch):
         for d in range(width):
             state[b, d] = 0
@@ -87,8 +117,12 @@ def scatter(row_ptr, channel, value, grad, b_stride, t_stride, kappa, state, out
             row, spikes = b_stride * b + t_stride * t, b * steps + t
             for d in range(width):
                 state[b, d] = grad[row, d] + kappa[d] * state[b, d]
-            for k in range(row_ptr[spikes], row_ptr[spikes + 1]):
-                _add_row(out, channel[k], state, b, value[k])
+            first, last = row_ptr[spikes], row_ptr[spikes + 1]
+            _add_to_rows(state, b, out, channel, value, first, last)
+            if whole < width:
+                for k in range(first, last):
+                    for d in range(whole, width):
+                        out[channel[k], d] += value[k] * state[b, d]
         for d in range(width):
             state[b, d] *= kappa[d]
 
@@ -122,21 +156,52 @@ def decayed_sum(row_ptr, channel, value, decay, out):
                 out[b, channel[k]] += decay[t] * value[k]
 
 
+@intrinsic
+def _non_zero(typing, x, row, first):
+    """Which of the numbers first .. first + STRETCH - 1 of a row of x (rows, C) are not 0 (NaN is not): a bit each, int32."""
+
+    def generate(context, builder, signature, arguments):
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        length = cgutils.unpack_tuple(builder, array.shape)[1]
+        scalar = context.get_value_type(signature.args[0].dtype)
+        vector = ir.VectorType(scalar, STRETCH)
+        start = builder.gep(array.data, [builder.add(builder.mul(arguments[1], length), arguments[2])])
+        numbers = builder.load(builder.bitcast(start, vector.as_pointer()), align=context.get_abi_sizeof(scalar))
+        differ = builder.fcmp_unordered("!=", numbers, ir.Constant(vector, [0.0] * STRETCH))
+        return builder.bitcast(differ, ir.IntType(32))
+
+    return types.int32(x, types.intp, types.intp), generate
+
+
+@intrinsic
+def _lowest_bit(typing, bits):
+    """Place of the lowest bit of an int32 that is not 0."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int32(types.int32), generate
+
+
 @compiled
 def find(x, row_ptr, channel, value):
     """The non-zero numbers of x (rows, C), NaN included, row by row; False when there are more than channel has room for."""
-    n = 0
+    n, whole = 0, x.shape[1] // STRETCH * STRETCH
     for row in range(x.shape[0]):
-        some = 0
-        for c in range(x.shape[1]):
-            some += np.int32(x[row, c] != 0)
-        if n + some > len(channel):
+        if n + x.shape[1] > len(channel):
             return False
-        if some:
-            for c in range(x.shape[1]):
-                if x[row, c] != 0:
-                    channel[n] = c
-                    value[n] = x[row, c]
-                    n += 1
+        for start in range(0, whole, STRETCH):
+            bits = _non_zero(x, row, start)
+            while bits != 0:
+                c = start + _lowest_bit(bits)
+                channel[n] = c
+                value[n] = x[row, c]
+                n += 1
+                bits &= np.int32(bits - np.int32(1))
+        for c in range(whole, x.shape[1]):
+            if x[row, c] != 0:
+                channel[n] = c
+                value[n] = x[row, c]
+                n += 1
         row_ptr[row + 1] = n
     return True

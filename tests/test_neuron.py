@@ -18,7 +18,7 @@ from elm_lib.errors import DataError
 from elm_lib.flops import count, parameters
 from elm_lib.official import translate
 from elm_lib.paper import published_neuronio
-from elm_lib.sparse import Spikes
+from elm_lib.sparse import Spikes, thinned
 
 MODELS = ("num_memory_1", "num_memory_5", "num_memory_20", "num_memory_50", "best_elm_neuron")
 
@@ -233,8 +233,96 @@ def test_nan_in_the_input_reaches_the_output():
     model = BranchELM(8, 3, 2, d_tree=2, d_brch=4, batch_first=True)
     x = torch.zeros(1, 10, 8)
     x[0, 4, 0] = torch.nan
-    y = model(x)[0]
-    assert torch.isnan(y[:, 4:]).all()
+    for dense in (x, x.expand(1, 10, 8).clone().requires_grad_()):
+        y = model(dense)[0]
+        assert torch.isnan(y[:, 4:]).all() and torch.isfinite(y[:, :4]).all()
+
+
+def _wide(engine="auto"):
+    """The traces are projected before they are filtered, and a thin input is gathered."""
+    torch.manual_seed(0)
+    return ELM(100, 4, 2, d_mlp=20, batch_first=True, engine=engine).double()
+
+
+def test_thin_dense_input_is_gathered_and_gives_the_same():
+    model, x = _wide(), torch.zeros(3, 70, 100, dtype=torch.float64)
+    x[torch.rand(x.shape) < 0.03] = 2.0
+    x[1, 5, 98], x[2, 69, 99] = -1.0, 0.5
+    assert isinstance(thinned(x), Spikes) and torch.equal(thinned(x).dense(), x)
+    assert thinned(torch.randn(3, 70, 100)).shape == (3, 70, 100)
+    learned = [p for p in model.parameters() if p.requires_grad]
+    gathered, kept = (
+        [*model(given)[1], *torch.autograd.grad(model(given)[0].sin().sum(), learned)]
+        for given in (x, x.clone().requires_grad_())
+    )
+    for ours, expected in zip(gathered, kept, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_second_derivatives_are_right_or_refused():
+    x = torch.randn(2, 70, 100, dtype=torch.float64, requires_grad=True)
+
+    def penalty(model, run):
+        (slope,) = torch.autograd.grad(run(x).pow(2).sum(), x, create_graph=True)
+        return torch.autograd.grad(slope.pow(2).sum(), model.mlp[0].weight)[0]
+
+    model = _wide("reference")
+    torch.testing.assert_close(penalty(model, lambda x: model(x)[0]), penalty(model, lambda x: _steps(model, x)[0]))
+    model = _wide("auto")
+    with pytest.raises(RuntimeError, match="engine='reference'"):
+        penalty(model, lambda x: model(x)[0])
+
+
+def test_torch_func_compile_and_data_parallel_give_the_same(tmp_path):
+    model, x = _wide(), torch.randn(2, 70, 100, dtype=torch.float64)
+    parameters = dict(model.named_parameters())
+    model(x)[0].sum().backward()
+    expected = {name: p.grad for name, p in parameters.items() if p.grad is not None}
+
+    ours = torch.func.grad(lambda p: torch.func.functional_call(model, p, (x,))[0].sum())(parameters)
+    for name, grad in expected.items():
+        torch.testing.assert_close(ours[name], grad)
+
+    compiled = torch.compile(_wide(), backend="eager")
+    compiled(x)[0].sum().backward()
+    assert all(
+        torch.equal(p.grad, expected[name.split(".", 1)[1]])
+        for name, p in compiled.named_parameters()
+        if p.grad is not None
+    )
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        parallel = nn.parallel.DistributedDataParallel(_wide())
+        parallel(x)[0].sum().backward()
+        assert all(
+            torch.equal(p.grad, expected[name.split(".", 1)[1]])
+            for name, p in parallel.named_parameters()
+            if p.grad is not None
+        )
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_spikes_under_autocast_and_of_no_sample():
+    model = BranchELM(8, 3, 2, d_tree=30, d_brch=4, d_mlp=4, batch_first=True)
+    x = torch.zeros(2, 9, 8).index_fill(1, torch.tensor([3]), 1.0)
+    b, t, c = x.nonzero(as_tuple=True)
+    row_ptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(b * 9 + t, minlength=18).cumsum(0)])
+    spikes = Spikes(row_ptr, c, x[b, t, c], (2, 9, 8))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(model(spikes)[0].float(), model(x)[0].float(), rtol=0.05, atol=0.05)
+    empty = Spikes(torch.zeros(1, dtype=torch.int64), c[:0], x.new_zeros(0), (0, 9, 8))
+    assert model(empty)[0].shape == (0, 9, 2)
+    for wrong in (
+        spikes._replace(shape=(-2, -9, 8)),
+        spikes._replace(shape=(2, 9, 8, 1)),
+        spikes._replace(value=spikes.value + 0j),
+    ):
+        with pytest.raises(ValueError, match="Spikes"):
+            model(wrong)
+    with pytest.raises(ValueError, match="steps 3 up to 10 of 9"):
+        spikes.window(3, 10)
 
 
 def test_tau_m_stays_inside_its_bounds_and_starts_where_asked():
@@ -242,6 +330,9 @@ def test_tau_m_stays_inside_its_bounds_and_starts_where_asked():
     torch.testing.assert_close(model.tau_m, torch.linspace(1, 100, 50), rtol=1e-4, atol=1e-3)
     model = ELM(3, 50, tau_m_range=(1, 1000), tau_m_bounds=(1, 1000), tau_m_init="logspace")
     torch.testing.assert_close(model.tau_m, torch.logspace(0, 3, 50), rtol=1e-3, atol=1e-3)
+    model = ELM(3, 5, tau_m_range=(1, 50), tau_m_bounds=(0, 1e9))
+    torch.testing.assert_close(model.tau_m, torch.linspace(1, 50, 5), rtol=1e-4, atol=0)
+    model = ELM(3, np.int64(50), tau_m_range=(1, 1000), tau_m_bounds=(1, 1000), tau_m_init="logspace")
     with torch.no_grad():
         model.proto_tau_m.normal_(std=100)
     assert (model.tau_m >= 1).all() and (model.tau_m <= 1000).all() and torch.isfinite(model.kappa_m).all()
@@ -251,6 +342,9 @@ def test_tau_m_stays_inside_its_bounds_and_starts_where_asked():
     "wrong,word",
     [
         (dict(d_m=0), "d_m=0"),
+        (dict(d_m=True), "d_m=True"),
+        (dict(checkpoint_steps=2.5), "checkpoint_steps=2.5"),
+        (dict(tau_m_bounds=(0, float("inf"))), "tau_m_bounds"),
         (dict(tanh="sigmoid"), "tanh='sigmoid'"),
         (dict(tau_m_range=(0, 3)), "tau_m_range"),
         (dict(tau_s=-1.0), "tau_s"),

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from elm_lib.recurrence import fused, reference
+from elm_lib.traces import transformed
 
 try:
     from elm_lib.recurrence import cpu
@@ -68,6 +69,8 @@ def recurrence(
     Under autocast the memory stays in the parameters' dtype: p_tbh is cast to it.
     """
     name = (os.environ.get("ELM_ENGINE") or "auto") if engine == "auto" else engine
+    if name == "auto" and transformed():
+        name = "reference"  # plain torch, which torch.func can transform
     if name == "auto":
         name = p_tbh.device.type if p_tbh.device.type in COMPILED else "torch"
         if name != "torch" and not COMPILED[name].serves(p_tbh, mlp):

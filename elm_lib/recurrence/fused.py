@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from elm_lib.traces import first_derivative
 
 CHUNK_ROWS = 1 << 15  # (step, sample) rows that backward holds activations of at a time: 4 KB each at d_m = 150
 
@@ -95,7 +96,7 @@ class Recurrence(torch.autograd.Function):
         return m_all[1:]
 
     @staticmethod
-    @once_differentiable
+    @first_derivative("engine='reference' has one")
     def backward(ctx, grad_m):
         p, m_all, kappa, gain, w_m, *layers = ctx.saved_tensors
         a, b = ctx.scale
