@@ -5,14 +5,13 @@
 Cramer et al. (2020), doi:10.1109/TNNLS.2020.3044364, with the membrane of Sieroka et al. (2006) and the hair cells of
 Meddis (1986, 1988). Channel 0 answers to the highest frequencies, channel 699 to the lowest.
 
-`Cochlea` holds the membrane's transfer function (built once, some seconds) and is called once an utterance; every stage
-is a function of its own. Time steps are 1/24000 s throughout.
+`Cochlea` holds the membrane's transfer function, computed once, and turns one utterance after the other into spikes; every
+stage is a function of its own. Time steps are 1/24000 s throughout.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numba
 import numpy as np
@@ -22,7 +21,7 @@ from scipy.special import hankel1e, j0, j1, y0, y1
 N_CHANNELS = 700
 RATE_HZ = 24_000  # of the membrane's movement and of all that follows
 DT = 1 / RATE_HZ  # s
-LONGEST_S = 1.4  # s: an utterance with its ringing fits into one Fourier transform
+LONGEST_S = 1.28  # s: an utterance of 1.2 s with its ringing fits into one Fourier transform, of a good length
 SOUND_RATE_HZ = 22_050  # of the sound: espeak-ng's
 LOUDNESS = 0.3  # root mean square of the sound
 
@@ -79,9 +78,7 @@ def membrane_transfer(frequency_hz: np.ndarray, c: np.ndarray) -> np.ndarray:
     def phase(c, xi):  # the wave number summed up along the membrane
         r = r0 * np.exp(-ALPHA * c / 2)
         denominator = (
-            (ALPHA / 2)
-            * np.exp(ALPHA * c / 2)
-            * (-2 * np.sqrt(xi) + 1j * (2 * A + w * (2 * MASS * w + 1j * r)) / q)
+            (ALPHA / 2) * np.exp(ALPHA * c / 2) * (-2 * np.sqrt(xi) + 1j * (2 * A + w * (2 * MASS * w + 1j * r)) / q)
         )
         turn = 2 * np.sqrt(2) * 1j * w * np.log(numerator / denominator)
         return 2 / ALPHA * g_0 - turn / (ALPHA * np.sqrt(2 * HEIGHT * (MASS * w**2 + A)))
@@ -129,7 +126,7 @@ def nerve(rate, rng, fibres=FIBRES):
     Every fibre fires at `rate` unless it fired less than 1 ms ago. Fibres are alike, so only the number of those ready matters:
     the bundle fires when ready * rate, summed over time, has reached an exponentially distributed number.
     """
-    dead = int(round(DEAD_TIME * RATE_HZ))  # steps
+    dead = round(DEAD_TIME * RATE_HZ)  # steps
     counts = np.zeros(rate.size, np.int64)
     ready = fibres
     to_go = rng.standard_exponential()
@@ -148,7 +145,7 @@ def nerve(rate, rng, fibres=FIBRES):
 def bushy_cell(counts):
     """Spikes of the nerve in each step (T,) -> steps at which the bushy cell fires, int64: a leaky integrate-and-fire neuron."""
     stay_mem, stay_syn = np.exp(-DT / TAU_MEM), np.exp(-DT / TAU_SYN)
-    pause = int(round(REFRACTORY * RATE_HZ))  # steps
+    pause = round(REFRACTORY * RATE_HZ)  # steps
     spikes = np.empty(counts.size // (pause + 1) + 1, np.int64)
     n, v, current, free_at = 0, RESET, 0.0, 0
     for t in range(counts.size):
@@ -180,28 +177,35 @@ def _channels_to_spikes(velocity, n_steps, rng):
     return step, channel
 
 
+def compile_stages() -> None:
+    """Compile the loops into numba's cache (10 s the first time)."""
+    _channels_to_spikes(np.zeros((1, 24), np.float32), 24, np.random.default_rng(0))
+
+
 def loudness(sound: np.ndarray) -> np.ndarray:
     """Sound (T,) -> the same at the fixed loudness, faded in and out by a Hann window over its whole length."""
     sound = np.asarray(sound, np.float64)
     return sound * (LOUDNESS / np.sqrt(np.mean(sound**2))) * np.hanning(sound.size)
 
 
+def transfer_table(c: np.ndarray) -> np.ndarray:
+    """`membrane_transfer` at places c (C,) in cm and frequencies 0, 1/1.28 s, 2/1.28 s, ... up to 11,025 Hz: complex64 (C, 14113).
+
+    Takes about 15 s for 700 places.
+    """
+    n_frequencies = round(SOUND_RATE_HZ * LONGEST_S) // 2 + 1
+    transfer = np.zeros((len(c), n_frequencies), np.complex64)  # nothing moves at 0 Hz
+    for first in range(1, n_frequencies, 512):
+        k = np.arange(first, min(first + 512, n_frequencies))
+        transfer[:, k] = membrane_transfer(k / LONGEST_S, c)
+    return transfer
+
+
 @dataclass(frozen=True, eq=False)
 class Cochlea:
-    """The chain, ready to use. transfer: complex64 (C, F), `membrane_transfer` at frequencies 0, 1/1.4 s, 2/1.4 s, ..."""
+    """The chain, ready to use. transfer: complex64 (C, F), see `transfer_table`."""
 
     transfer: np.ndarray
-
-    @classmethod
-    def build(cls, n_channels: int = N_CHANNELS) -> Cochlea:
-        """Takes about 10 s for 700 channels."""
-        c = place(np.arange(n_channels), n_channels)
-        n_frequencies = round(SOUND_RATE_HZ * LONGEST_S) // 2 + 1
-        transfer = np.zeros((n_channels, n_frequencies), np.complex64)  # no movement at 0 Hz
-        for first in range(1, n_frequencies, 512):
-            k = np.arange(first, min(first + 512, n_frequencies))
-            transfer[:, k] = membrane_transfer(k / LONGEST_S, c)
-        return cls(transfer)
 
     @property
     def n_channels(self) -> int:
@@ -209,7 +213,7 @@ class Cochlea:
 
     def membrane(self, sound: np.ndarray) -> np.ndarray:
         """Sound (T,) at 22,050 Hz -> movement of the membrane at 24 kHz, float32 (C, at least T 24000 / 22050)."""
-        every = 2 if sound.size / SOUND_RATE_HZ <= LONGEST_S / 2 - 0.05 else 1  # half the length where ringing has room
+        every = 2 if sound.size / SOUND_RATE_HZ <= LONGEST_S / 2 - 0.04 else 1  # half the length where ringing has room
         n_sound, n_steps = (round(rate * LONGEST_S / every) for rate in (SOUND_RATE_HZ, RATE_HZ))
         if sound.size > n_sound:
             raise ValueError(f"a sound of {sound.size / SOUND_RATE_HZ:.2f} s: {LONGEST_S} s is the longest")

@@ -98,7 +98,9 @@ def _speak(library: ctypes.CDLL, text: str, voice: str, pace: int, pitch: int, s
 
     found = library.espeak_Initialize(synchronous, 0, espeakng_loader.get_data_path().encode(), dont_exit)
     if found != SOUND_RATE_HZ:
-        raise DataError(f"{espeakng_loader.get_data_path()}: espeak-ng gives {found}, not {SOUND_RATE_HZ} Hz: reinstall espeakng-loader")
+        raise DataError(
+            f"{espeakng_loader.get_data_path()}: espeak-ng gives {found}, not {SOUND_RATE_HZ} Hz: reinstall espeakng-loader"
+        )
     library.espeak_SetSynthCallback(collect)
     library.espeak_ng_SetRandSeed(ctypes.c_long(seed))
     ctypes.CDLL(None).srand(ctypes.c_uint(seed))
