@@ -238,7 +238,7 @@ class ShdData:
         """Training batch (epoch, step), a pure function of the arguments. See `draw`, `draw_pairs`, `drop`."""
         members = self.members("train")
         which = members[(draw_pairs if adding else draw)(len(members), seed, epoch, step, batch_size)]
-        batch = gather(self._bins("train", bin_ms), self.files["train"], which)
+        batch = gather(self.binned("train", bin_ms), self.files["train"], which)
         return drop(batch, dropout, np.random.default_rng([seed, epoch, step, _DROPOUT]), rescale)
 
     def split_batches(
@@ -252,10 +252,11 @@ class ShdData:
         members, name = self.members(split), "test" if split == "test" else "train"
         which = members[fixed_pairs(len(members), split, n_pairs or PAIRS[split])] if adding else members[:, None]
         for step, first in enumerate(range(0, len(which), batch_size)):
-            batch = gather(self._bins(name, bin_ms), self.files[name], which[first : first + batch_size])
+            batch = gather(self.binned(name, bin_ms), self.files[name], which[first : first + batch_size])
             yield drop(batch, dropout, np.random.default_rng([seed, step, _DROPOUT]), rescale)
 
-    def _bins(self, name: str, bin_ms: int) -> Binned:
-        if (name, bin_ms) not in self._binned:
-            self._binned[name, bin_ms] = bin_spikes(self.files[name], bin_ms)
-        return self._binned[name, bin_ms]
+    def binned(self, file: str, bin_ms: int) -> Binned:
+        """The file "train" or "test" in bins, kept for the next call."""
+        if (file, bin_ms) not in self._binned:
+            self._binned[file, bin_ms] = bin_spikes(self.files[file], bin_ms)
+        return self._binned[file, bin_ms]
