@@ -123,8 +123,8 @@ def resting_transmitter():
 def nerve(rate, rng, fibres=FIBRES):
     """Rate (T,) in 1/s -> number of spikes (T,) that a bundle of fibres fires in each step.
 
-    Every fibre fires at `rate` unless it fired less than 1 ms ago. Fibres are alike, so only the number of those ready matters:
-    the bundle fires when ready * rate, summed over time, has reached an exponentially distributed number.
+    Every fibre fires at `rate` unless it fired less than 1 ms (24 steps) ago. Fibres are alike, so only the number of those ready
+    matters: the bundle fires when ready * rate, summed over time, has reached an exponentially distributed number.
     """
     dead = round(DEAD_TIME * RATE_HZ)  # steps
     counts = np.zeros(rate.size, np.int64)
@@ -133,11 +133,13 @@ def nerve(rate, rng, fibres=FIBRES):
     for t in range(rate.size):
         if t >= dead:
             ready += counts[t - dead]
-        to_go -= ready * rate[t] * DT
-        while to_go <= 0 and ready > 0:
+        left = DT  # s: of this step
+        while to_go <= ready * rate[t] * left:
+            left -= to_go / (ready * rate[t])
             counts[t] += 1
             ready -= 1
-            to_go += rng.standard_exponential()
+            to_go = rng.standard_exponential()
+        to_go -= ready * rate[t] * left
     return counts
 
 

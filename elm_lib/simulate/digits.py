@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import zipfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
 from functools import lru_cache
@@ -117,7 +118,13 @@ def _read_part(parts: Path, split: str, first: int, n: int, seed: int) -> list[t
                 return None
             ends = found["row_ptr"][1:-1]
             return list(zip(np.split(found["time_s"], ends), np.split(found["channel"], ends), strict=True))
-    except (OSError, ValueError, KeyError, EOFError):
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        EOFError,
+        zipfile.BadZipFile,
+    ):  # absent, damaged, of other settings: made again
         return None
 
 

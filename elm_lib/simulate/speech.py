@@ -9,6 +9,7 @@ from __future__ import annotations
 import _ctypes
 import ctypes
 from dataclasses import dataclass
+from pathlib import Path
 
 import espeakng_loader
 import numpy as np
@@ -104,7 +105,10 @@ def _speak(library: ctypes.CDLL, text: str, voice: str, pace: int, pitch: int, s
     library.espeak_SetSynthCallback(collect)
     library.espeak_ng_SetRandSeed(ctypes.c_long(seed))
     ctypes.CDLL(None).srand(ctypes.c_uint(seed))
-    if library.espeak_SetVoiceByName(voice.encode()) != 0:
+    variant = Path(
+        espeakng_loader.get_data_path(), "voices", "!v", voice.split("+")[1]
+    )  # a missing one espeak passes over
+    if not variant.is_file() or library.espeak_SetVoiceByName(voice.encode()) != 0:
         raise DataError(f"{espeakng_loader.get_data_path()}: espeak-ng has no voice {voice!r}")
     library.espeak_SetParameter(rate, pace, 0)
     library.espeak_SetParameter(pitch_of_voice, pitch, 0)
