@@ -60,6 +60,22 @@ class NeuronIO(Strict):
         return self
 
 
+class Shd(Strict):
+    """Spiking Heidelberg Digits: generated utterances in the train file (a fifth of them for validation) and in the test file."""
+
+    source: Literal["generated", "real"]
+    seed: NonNegativeInt
+    train: PositiveInt | None
+    test: PositiveInt | None
+
+    @model_validator(mode="after")
+    def _generated_data_have_a_size(self):
+        missing = [name for name in ("train", "test") if getattr(self, name) is None]
+        if self.source == "generated" and missing:
+            raise ValueError(f"{missing} is null, which only real data can have: give a number of utterances")
+        return self
+
+
 class Cap(Strict):
     epochs: PositiveInt | None
     batches_per_epoch: PositiveInt | None
@@ -75,6 +91,7 @@ class Runner(Strict):
 
 class Profile(Strict):
     neuronio: NeuronIO
+    shd: Shd
     cap: Cap
     caps: dict[str, Cap] = {}  # of single experiments, in place of cap
     points: dict[str, list[Any] | None]  # values of `vary` to run; None: all

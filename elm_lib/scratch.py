@@ -14,9 +14,17 @@ def ensure(*needed: str | Path) -> None:
 
     The pipeline passes its own paths, so there this never acts: what is missing there is an error.
     """
-    if not any(Path(path).parts[0] == ROOT and not Path(path).exists() for path in needed):
+    missing = [Path(path) for path in needed if Path(path).parts[0] == ROOT and not Path(path).exists()]
+    if not missing:
         return
     done = Path(ROOT) / "notebooks"
+    shd = [path for path in missing if path.name.startswith("shd")]  # raw/shd_smoke.json, data/shd
+    if shd:
+        run(Path("download_shd.ipynb"), done / "download_shd.ipynb", {})
+        if any(path.suffix == "" for path in shd):
+            run(Path("preprocess_shd.ipynb"), done / "preprocess_shd.ipynb", {})
+    if len(shd) == len(missing):
+        return
     run(Path("download.ipynb"), done / "download.ipynb", {})
     run(Path("preprocess_neuronio.ipynb"), done / "preprocess_neuronio.ipynb", {})
     for experiment in ("neuronio_branch_elm", "neuronio_elm", "neuronio_lstm"):

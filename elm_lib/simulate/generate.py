@@ -76,7 +76,7 @@ def generate_split(
         processes.progress(n_simulations, folder.name, "sim", n_simulations - n_missing) if progress else nullcontext()
     )
     with bar as shown:
-        for n_done in _run(missing, min(workers or usable_cores(), len(missing)), cell):
+        for n_done in _run(missing, min(workers or processes.usable_cores(), len(missing)), cell):
             if shown is not None:
                 shown.update(n_done)
     return paths
@@ -115,11 +115,6 @@ def simulate_batch(cell: Cell, first: int, n: int, settings: dict) -> dict:
         "soma_voltage": recording.at_whole_ms()[0],
         "output_spikes_ms": [l5pc.output_spikes(recording.voltage[:, 0, k], recording.time_step) for k in range(n)],
     }
-
-
-def usable_cores() -> int:
-    """Cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _without_hit_at_zero(channel: np.ndarray, time_ms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
