@@ -15,11 +15,6 @@ from tqdm.auto import tqdm
 POLL_S = 0.5
 
 
-def usable_cores() -> int:
-    """Cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def die_with(pid: int) -> None:
     """End this process and its children as soon as process `pid` is gone; a thread watches it."""
     try:

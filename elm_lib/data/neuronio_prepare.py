@@ -10,8 +10,8 @@ from elm_lib.config import NeuronIO
 from elm_lib.data import neuronio_real
 from elm_lib.data.files import file_digest, write_atomically
 from elm_lib.data.neuronio import open_simulations
-from elm_lib.processes import usable_cores
 from elm_lib.simulate.generate import generate_split
+from elm_lib.simulate.workers import usable_cores
 
 SPLITS = ("train", "valid", "test")
 

@@ -25,6 +25,7 @@ from elm_lib import processes
 from elm_lib.data.files import need_space, write_atomically
 from elm_lib.data.shd import read_provenance, write_recordings
 from elm_lib.simulate import cochlea, speech
+from elm_lib.simulate.workers import usable_cores
 
 GENERATOR_VERSION = 1  # raise it when the same arguments give other data
 PART = 20  # utterances of one file that a worker writes
@@ -87,7 +88,7 @@ def generate(
     missing = [job for job in jobs if _read_part(*job) is None]
     done = n_wanted - sum(job[3] for job in missing)
     with processes.progress(n_wanted, "spoken digits", "digit", done) if progress else nullcontext() as bar:
-        for n in _run(missing, min(workers or processes.usable_cores(), len(missing)), parts):
+        for n in _run(missing, min(workers or usable_cores(), len(missing)), parts):
             if bar is not None:
                 bar.update(n)
     for split in wanted:

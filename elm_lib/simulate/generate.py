@@ -24,6 +24,7 @@ from elm_lib.data.neuronio import open_simulations, write_simulations
 from elm_lib.errors import DataError
 from elm_lib.simulate import inputs, l5pc
 from elm_lib.simulate.morphology import Cell, load_cell
+from elm_lib.simulate.workers import usable_cores
 
 GENERATOR_VERSION = 1  # raise it when the same arguments give other data
 BYTES_PER_MS = 45  # of one simulation on disk: about 14 input spikes, an offset and a voltage
@@ -76,7 +77,7 @@ def generate_split(
         processes.progress(n_simulations, folder.name, "sim", n_simulations - n_missing) if progress else nullcontext()
     )
     with bar as shown:
-        for n_done in _run(missing, min(workers or processes.usable_cores(), len(missing)), cell):
+        for n_done in _run(missing, min(workers or usable_cores(), len(missing)), cell):
             if shown is not None:
                 shown.update(n_done)
     return paths
