@@ -17,7 +17,7 @@ PROFILES = ("smoke", "laptop", "desk", "paper")
 class Experiment(Strict):
     """One table or figure: a model, the one argument that is varied, seeds."""
 
-    data: Literal["neuronio"]
+    data: Literal["neuronio", "shd"]
     claim: str
     model: dict[str, Any]
     task: dict[str, Any]  # options of elm_lib.tasks.<data>
@@ -67,6 +67,8 @@ class Shd(Strict):
     seed: NonNegativeInt
     train: PositiveInt | None
     test: PositiveInt | None
+    valid_pairs: PositiveInt  # of SHD-Adding
+    test_pairs: PositiveInt
 
     @model_validator(mode="after")
     def _generated_data_have_a_size(self):

@@ -21,6 +21,7 @@ import submitit
 from elm_lib import flops
 from elm_lib.config import Params, Runner
 from elm_lib.errors import ConfigError, DataError
+from elm_lib.models import _arguments as arguments_of
 from elm_lib.models import build, model_class
 from elm_lib.processes import progress
 from elm_lib.tasks import task_class
@@ -67,21 +68,24 @@ def plan(params: Params, experiment: str, profile: str, *, data: str | Path, fol
     for value in capped.values:
         for seed in capped.seeds:
             varied = {capped.vary: value}
+            options = capped.task | (varied if capped.vary in capped.task else {})
+            try:
+                task.sizes(**options)
+                follow = task.arguments(**options) if hasattr(task, "arguments") else {}
+            except TypeError as error:  # an option that the task does not have, or lacks
+                raise ConfigError(f"params.yaml: experiments.{experiment}.task: {error}") from None
+            model = {k: v for k, v in follow.items() if k in arguments_of(model_class(capped.model))} | capped.model
             decides = {
-                "model": capped.model | (varied if capped.vary in capped.model else {}),
-                "options": capped.task | (varied if capped.vary in capped.task else {}),
+                "model": model | (varied if capped.vary in capped.model else {}),
+                "options": options,
                 "train": capped.train.model_dump(),
                 "seed": seed,
             }
-            try:
-                task.sizes(**decides["options"])
-            except TypeError as error:  # an option that the task does not have, or lacks
-                raise ConfigError(f"params.yaml: experiments.{experiment}.task: {error}") from None
             key = digest({**decides, "data": manifest["sha256"], "code": code})[:16]
             labels = {
                 "profile": profile,
                 "source": manifest["source"],
-                "morphology": manifest["morphology"],
+                "morphology": manifest.get("morphology", ""),
                 "budget": budget,
                 "vary": capped.vary,
                 "commit": commit(),
@@ -229,7 +233,7 @@ def read_manifest(data: Path) -> dict:
     """manifest.json of a prepared data set: its hash, source and morphology. Raises DataError when it is not there."""
     path = data / "manifest.json"
     if not path.is_file():
-        raise DataError(f"{path} is missing: the data set is not prepared; run `dvc repro preprocess_neuronio`")
+        raise DataError(f"{path} is missing: the data set is not prepared; run `dvc repro preprocess_{data.name}`")
     return json.loads(path.read_text())
 
 

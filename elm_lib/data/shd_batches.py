@@ -10,6 +10,7 @@ before.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -223,6 +224,12 @@ class ShdData:
             )
         return members
 
+    @cached_property
+    def pairs(self) -> dict[str, int]:
+        """Sizes of SHD-Adding's validation and test set: what the manifest says, else as published."""
+        manifest = self.folder / "manifest.json"
+        return (json.loads(manifest.read_text()) if manifest.is_file() else {}).get("pairs", PAIRS)
+
     def members(self, split: Split) -> np.ndarray:
         """Recordings of a split, int64 (n,): places in its file."""
         return self._members[split]
@@ -247,10 +254,10 @@ class ShdData:
     ) -> Iterator[Batch]:  # fmt: skip
         """A whole split in fixed order, the last batch perhaps smaller. Any split may be asked for, but pairs only of "valid" and "test".
 
-        n_pairs: of SHD-Adding, published numbers by default. dropout, rescale, seed: only to do as the released code does at test time.
+        n_pairs: of SHD-Adding, `pairs` by default. dropout, rescale, seed: only to do as the released code does at test time.
         """
         members, name = self.members(split), "test" if split == "test" else "train"
-        which = members[fixed_pairs(len(members), split, n_pairs or PAIRS[split])] if adding else members[:, None]
+        which = members[fixed_pairs(len(members), split, n_pairs or self.pairs[split])] if adding else members[:, None]
         for step, first in enumerate(range(0, len(which), batch_size)):
             batch = gather(self.binned(name, bin_ms), self.files[name], which[first : first + batch_size])
             yield drop(batch, dropout, np.random.default_rng([seed, step, _DROPOUT]), rescale)

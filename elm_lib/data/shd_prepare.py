@@ -17,7 +17,7 @@ def prepare(wanted: Shd, sources: dict, *, raw: Path, out: Path) -> dict:
     """Fill out/train.h5 and out/test.h5, and write out/manifest.json; returns the manifest.
 
     sources  what the download stage found: {"source": "generated"|"real", "files": {split: file name in raw} or None}
-    Manifest: source, files {split: {name: sha256}}, sha256 of all. Raises DataError for anything damaged.
+    Manifest: source, files {split: {name: sha256}}, pairs of SHD-Adding {split: n}, sha256 of all. Raises DataError for anything damaged.
     """
     if sources["source"] == "real":
         paths = {
@@ -29,7 +29,8 @@ def prepare(wanted: Shd, sources: dict, *, raw: Path, out: Path) -> dict:
     for path in paths.values():
         open_recordings(path)
     files = {split: {path.name: file_digest(path)} for split, path in paths.items()}
-    manifest = {"source": sources["source"], "files": files}
+    pairs = {"valid": wanted.valid_pairs, "test": wanted.test_pairs}
+    manifest = {"source": sources["source"], "files": files, "pairs": pairs}
     text = json.dumps(manifest, indent=1, sort_keys=True)
     manifest["sha256"] = hashlib.sha256(text.encode()).hexdigest()
     write_atomically(out / "manifest.json", (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())

@@ -122,6 +122,5 @@ class Task:
             bin_ms=self.bin_ms,
             adding=self.adding,
             dropout=dropout,
-            rescale=False,
             seed=self.seed,
         )
