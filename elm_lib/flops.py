@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from elm_lib.baselines import LSTM
+from elm_lib.baselines.snn import SNN
 from elm_lib.neuron import ELM, BranchELM
 
 
@@ -21,11 +22,14 @@ def count(model: nn.Module, steps: int = 500) -> int:
     ELM   synapses: rectify, weight, decay, add (4 each; 6 on branches, with mask and branch sum)
           MLP: 2 in out, bias, activation; memory: timescale, decay, update; read-out 2 d_m d_o
     LSTM  8 n (d_s + n), 13 n elementwise, read-out
+    SNN   rectify, weight and add each synapse (3); decay, reset, threshold, low-pass (8 a neuron)
     Raises TypeError for other modules.
     """
     if isinstance(model, LSTM):
         n = model.hidden_size
         return steps * (8 * n * (model.input_size + n) + 13 * n + (2 * n + 1) * (model.d_o or 0))
+    if isinstance(model, SNN):
+        return steps * model.n * (3 * model.source.shape[1] + 8)
     if not isinstance(model, ELM):
         raise TypeError(f"no FLOP rule for {type(model).__name__}: add one to elm_lib/flops.py")
     synapses = (6 if isinstance(model, BranchELM) else 4) * model.n_synapse

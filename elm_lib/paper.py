@@ -89,14 +89,20 @@ def labels(runs: pd.DataFrame) -> dict:
     if mixed:
         raise DataError(f"runs of {runs.experiment.iloc[0]} differ in {mixed}: a table never mixes them")
     first = runs.iloc[0]
-    data = "real" if first.source == "real" else f"generated ({first.morphology})"
+    morphology = "" if first.morphology != first.morphology or not first.morphology else f" ({first.morphology})"
+    data = "real" if first.source == "real" else f"{first.source}{morphology}"
     return {"budget": float(first.budget), "profile": first.profile, "data": data, "device": first.device}
 
 
-def describe(runs: pd.DataFrame) -> str:
-    """The same in one line, for figures."""
-    where = labels(runs)
-    return f"profile {where['profile']}, {where['data']} data, {where['device']}, {100 * where['budget']:.3g} % of the published optimiser budget"
+def describe(*runs: pd.DataFrame) -> str:
+    """The same in one line, for figures, of one experiment or more."""
+    where = [labels(frame) for frame in runs]
+    budgets = sorted(
+        {f"{100 * found['budget']:.3g}": found["budget"] for found in where}.items(), key=lambda pair: pair[1]
+    )
+    devices = ", ".join(dict.fromkeys(found["device"] for found in where))
+    share = " to ".join(dict.fromkeys([budgets[0][0], budgets[-1][0]]))
+    return f"profile {where[0]['profile']}, {where[0]['data']} data, {devices}, {share} % of the published optimiser budget"
 
 
 def verdicts(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> pd.DataFrame:
@@ -105,10 +111,8 @@ def verdicts(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> 
     reproduced: a score is at least as good as the published one less the tolerance; a count is within it.
     """
     rows, origins = [], {experiment: labels(runs[experiment]) for experiment in MODELS}
-    if len({tuple(where.values()) for where in origins.values()}) > 1:
-        raise DataError(
-            f"results of different profiles, data or budgets are not put into one table: {origins}; run `dvc repro`"
-        )
+    if len({tuple(where[key] for key in ("profile", "data")) for where in origins.values()}) > 1:
+        raise DataError(f"results of different profiles or data are not put into one table: {origins}; run `dvc repro`")
     for experiment, (claim, model) in MODELS.items():
         where = origins[experiment]
         for entry in tables[experiment].dropna(subset=["auc_mean_published"]).itertuples():
@@ -119,13 +123,18 @@ def verdicts(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> 
             for name, (_, _, tolerance, better) in SCORES.items():
                 published, ours = getattr(entry, f"{name}_mean_published"), getattr(entry, f"{name}_mean")
                 good = ours >= published - tolerance if better == "higher" else ours <= published + tolerance
-                rows.append(_row(claim, f"{item} {name.upper()}{'' if name == 'auc' else ' (mV)'}", published, ours,
+                rows.append(row(claim, f"{item} {name.upper()}{'' if name == 'auc' else ' (mV)'}", published, ours,
                                  getattr(entry, f"{name}_std"), entry.seeds, tolerance, good if ran else None, where))  # fmt: skip
             for name, (_, relative) in COUNTS.items():
                 published, ours = getattr(entry, f"{name}_published"), getattr(entry, name)
-                rows.append(_row(claim, f"{item} {name}", published, ours, np.nan, np.nan, relative * published,
+                rows.append(row(claim, f"{item} {name}", published, ours, np.nan, np.nan, relative * published,
                                  abs(ours - published) <= relative * published if ran else None, {**where, "budget": np.nan}))  # fmt: skip
-    return pd.DataFrame(rows + _claims(tables, runs), columns=COLUMNS)
+    return frame(rows + _claims(tables, runs))
+
+
+def frame(rows: list[dict]) -> pd.DataFrame:
+    """Rows of `row` as the verdict table."""
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> list[dict]:
@@ -138,48 +147,53 @@ def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> l
         found = table[(table[name] == value) & table.auc_mean.notna()]
         return found.iloc[0] if len(found) else None
 
-    def passes(claim, item, row, tolerance=0.0):
-        if row is None:
-            return _row(claim, item, SUFFICIENT_AUC, np.nan, np.nan, np.nan, tolerance, None, where)
-        return _row(
-            claim,
-            item,
-            SUFFICIENT_AUC,
-            row.auc_mean,
-            row.auc_std,
-            row.seeds,
-            tolerance,
-            row.auc_mean >= SUFFICIENT_AUC,
-            where,
-        )
+    def passes(claim, item, experiment, size):
+        where, found = labels(runs[experiment]), at(tables[experiment], size=size)
+        if found is None:
+            return row(claim, item, SUFFICIENT_AUC, np.nan, np.nan, np.nan, 0.0, None, where)
+        good = found.auc_mean >= SUFFICIENT_AUC
+        return row(claim, item, SUFFICIENT_AUC, found.auc_mean, found.auc_std, found.seeds, 0.0, good, where)
 
-    def above(ours, better, theirs, worse):
+    def above(ours, better, theirs, worse, where):
         """Two rows: how much higher the AUC, how much lower the RMSE."""
         items = [f"AUC of {ours} above that of {theirs}, by", f"RMSE of {ours} below that of {theirs}, by (mV)"]
         if better is None or worse is None:
-            return [_row("Fig 2", item, np.nan, np.nan, np.nan, np.nan, 0.0, None, where) for item in items]
+            return [row("Fig 2", item, np.nan, np.nan, np.nan, np.nan, 0.0, None, where) for item in items]
         learned = worse.auc_mean > 0.5  # to be above a baseline that learned no spikes shows nothing
         gaps = [better.auc_mean - worse.auc_mean, worse.rmse_mean - better.rmse_mean]
         stds = [np.hypot(better[f"{score}_std"], worse[f"{score}_std"]) for score in ("auc", "rmse")]
         seeds, good = min(better.seeds, worse.seeds), [learned and gaps[0] > 0, gaps[1] > 0]
-        return [_row("Fig 2", *row, where) for row in zip(items, [0.0] * 2, gaps, stds, [seeds] * 2, [0.0] * 2, good)]
+        return [
+            row("Fig 2", *values, where) for values in zip(items, [0.0] * 2, gaps, stds, [seeds] * 2, [0.0] * 2, good)
+        ]
+
+    def pair(ours, better, theirs, worse):
+        """A comparison has the budget of the run that had less."""
+        names = dict(zip(MODELS, (branch, elm, lstm), strict=True))
+        budgets = [
+            labels(runs[name])["budget"] for table, _ in (better, worse) for name in names if names[name] is table
+        ]
+        return above(
+            ours, at(better[0], size=better[1]), theirs, at(worse[0], size=worse[1]), where | {"budget": min(budgets)}
+        )
 
     pairs = [
-        ("ELM (d_m=20)", at(elm, size=20), "an LSTM of as many parameters (n=10)", at(lstm, size=10)),
-        ("ELM (d_m=20)", at(elm, size=20), "an LSTM of 1.5 times its parameters (n=15)", at(lstm, size=15)),
-        ("Branch-ELM (d_m=20)", at(branch, size=20), "an LSTM of 1.3 times its parameters (n=2)", at(lstm, size=2)),
-        ("Branch-ELM (d_m=20)", at(branch, size=20), "an LSTM of 9.7 times its parameters (n=15)", at(lstm, size=15)),
+        pair("ELM (d_m=20)", (elm, 20), "an LSTM of as many parameters (n=10)", (lstm, 10)),
+        pair("ELM (d_m=20)", (elm, 20), "an LSTM of 1.5 times its parameters (n=15)", (lstm, 15)),
+        pair("Branch-ELM (d_m=20)", (branch, 20), "an LSTM of 1.3 times its parameters (n=2)", (lstm, 2)),
+        pair("Branch-ELM (d_m=20)", (branch, 20), "an LSTM of 9.7 times its parameters (n=15)", (lstm, 15)),
     ]
     headline = "Branch-ELM with about 8 thousand parameters (d_m=20) reaches AUC 0.991"
     return [
-        passes("headline", headline, at(branch, size=20)),
-        passes("Fig 2", "ELM with about 53 thousand parameters (d_m=20) reaches AUC 0.991", at(elm, size=20)),
-        passes("Fig 2", "LSTM with 266 thousand parameters (n=50) reaches AUC 0.991", at(lstm, size=50)),
-        *(row for pair in pairs for row in above(*pair)),
+        passes("headline", headline, "neuronio_branch_elm", 20),
+        passes("Fig 2", "ELM with about 53 thousand parameters (d_m=20) reaches AUC 0.991", "neuronio_elm", 20),
+        passes("Fig 2", "LSTM with 266 thousand parameters (n=50) reaches AUC 0.991", "neuronio_lstm", 50),
+        *(line for two in pairs for line in two),
     ]
 
 
-def _row(claim, item, published, ours, std, seeds, tolerance, good, where) -> dict:
+def row(claim, item, published, ours, std, seeds, tolerance, good, where) -> dict:
+    """A line of the verdict table. good: True, False, or None for what was not run; where: `labels` of the runs behind it."""
     verdict = "not run" if good is None else "reproduced" if good else "not reproduced"
     seeds = 0 if good is None else int(seeds) if seeds == seeds else ""
     values = {"published": published, "ours": ours, "std": std, "tolerance": tolerance}
@@ -193,10 +207,10 @@ def markdown(frame: pd.DataFrame) -> str:
     ran = frame[frame.verdict != "not run"]
     scored = ran[ran.budget.astype(str).ne("") & ran.budget.notna()]
     lines = ["| claim | item | published | ours | verdict | budget |", "|---|---|---|---|---|---|"]
-    for row in scored.itertuples():
-        spread = f" ± {row.std:.2g}" if row.seeds and int(row.seeds) > 1 else ""
+    for line in scored.itertuples():
+        spread = f" ± {line.std:.2g}" if line.seeds and int(line.seeds) > 1 else ""
         lines.append(
-            f"| {row.claim} | {row.item} | {row.published:.5g} | {row.ours:.5g}{spread} | {row.verdict} | {row.budget:.3g} |"
+            f"| {line.claim} | {line.item} | {_number(line.published)} | {line.ours:.5g}{spread} | {line.verdict} | {line.budget:.3g} |"
         )
     first = frame.iloc[0]
     counts = ran.drop(scored.index)
@@ -204,6 +218,10 @@ def markdown(frame: pd.DataFrame) -> str:
               f"Parameter and FLOP counts: {int((counts.verdict == 'reproduced').sum())} of {len(counts)} within tolerance. "
               f"Not run under this profile: {len(frame) - len(ran)} of {len(frame)} rows. All rows: `results/verdicts.csv`."]  # fmt: skip
     return "\n".join(lines)
+
+
+def _number(value) -> str:
+    return "" if value != value or value == "" else f"{float(value):.5g}"
 
 
 def write_readme(path: Path, frame: pd.DataFrame) -> None:

@@ -8,7 +8,9 @@ import yaml
 
 from elm_lib import config
 from elm_lib.errors import ConfigError
+from elm_lib.flops import parameters
 from elm_lib.models import build
+from elm_lib.tasks import task_class
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -82,17 +84,16 @@ def test_every_experiment_builds_and_the_paper_profile_is_the_published_budget()
     params = config.load(ROOT / "params.yaml")
     for name, experiment in params.experiments.items():
         for value in experiment.values:
-            build(
-                experiment.model | ({experiment.vary: value} if experiment.vary in experiment.model else {}),
-                input_size=1278,
-                d_o=2,
-            )
+            changed = {experiment.vary: value}
+            options = experiment.task | (changed if experiment.vary in experiment.task else {})
+            model = experiment.model | (changed if experiment.vary in experiment.model else {})
+            build(model, **task_class(experiment.data).sizes(**options))
         capped, budget = params.capped(name, "paper")
         assert capped == experiment
         assert budget == 1.0
         for profile in params.profiles:
             capped, budget = params.capped(name, profile)
-            assert set(capped.values) <= set(experiment.values)
+            assert all(value in experiment.values for value in capped.values)
             assert capped.train.steps / experiment.train.steps == budget
             assert capped.train.lr == experiment.train.lr  # a profile caps, it does not change
 
@@ -114,7 +115,7 @@ def test_neuronio_hyper_parameters_are_the_published_ones():
                 None,
                 3,
             ), name
-        if experiment.model["kind"] in ("elm", "branch_elm"):
+        if experiment.data == "neuronio" and experiment.model["kind"] in ("elm", "branch_elm"):
             model = experiment.model
             assert (model["l_mlp"], model["lambda_"], model["tau_s"], model["w_s"]) == (1, 10.0, 5.0, 0.5), name
             assert (model["tau_m_init"], model["tau_m_range"], model["tau_m_bounds"]) == (
@@ -122,3 +123,25 @@ def test_neuronio_hyper_parameters_are_the_published_ones():
                 [1, 100],
                 [0, 500],
             ), name
+
+
+# Section B, the paragraph on SHD, and the caption of Figure 5 (parameters)
+def test_shd_hyper_parameters_are_the_published_ones():
+    experiments = {k: e for k, e in config.load(ROOT / "params.yaml").experiments.items() if e.data == "shd"}
+    assert len(experiments) == 10
+    for name, experiment in experiments.items():
+        train, model, adding = experiment.train, experiment.model, experiment.task["adding"]
+        snn = model["kind"] == "snn"
+        assert (train.optimizer, train.batch_size, train.epochs) == ("adamax", 8, 70), name
+        assert (train.lr, experiment.task["dropout"]) == ((2e-3, 0.0) if snn else (5e-3, 0.5)), name
+        assert train.batches_per_epoch == (2000 if adding else 814) and len(experiment.seeds) == 5, name
+        if model["kind"] in ("elm", "branch_elm"):
+            assert (model["lambda_"], model["d_m"], model["tau_m_init"]) == (5.0, 100, "linspace"), name
+            assert (model["tau_m_range"], model["tau_m_bounds"]) == ([1, 150], [0, 1000]), name
+        if experiment.vary == "bin_ms":
+            published = {"elm": 186e3, "branch_elm": 67e3, "lstm": 956e3, "snn": 51e3}[model["kind"]]
+            ours = parameters(build(model, **task_class("shd").sizes(**experiment.task)))
+            assert abs(ours / published - 1) < 0.05, (name, ours)
+    branch, lstm = experiments["shd_branch_elm"].model, experiments["shd_lstm"].model
+    assert (branch["d_tree"], branch["d_brch"], branch["routing"]) == (100, 15, "random")
+    assert lstm == {"kind": "lstm", "hidden_size": 250, "recurrent_dropout": 0.3}

@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib
 
 # the paper's colours
-COLORS = {"ELM": "#0173b2", "Branch-ELM": "#56b4e9", "LSTM": "#de8f05", "TCN": "#d55e00", "target": "#222222",
+COLORS = {"ELM": "#0173b2", "Branch-ELM": "#56b4e9", "LSTM": "#de8f05", "TCN": "#d55e00", "SNN": "#cc3311", "target": "#222222",
           "excitatory": "#d55e00", "inhibitory": "#0173b2"}  # fmt: skip
 FORMATS = ("pdf", "png", "svg")
 
