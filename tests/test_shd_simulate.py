@@ -111,7 +111,7 @@ def test_an_utterance_does_not_depend_on_what_was_spoken_before():
         with pytest.raises(DataError, match=f"no voice '{re.escape(voice)}'"):
             speech.speak("null", voice, 90, 30, seed=8)
     assert said() == alone
-    assert not np.array_equal(*(speech.speak("six", "en-us+f1", 110, 50, seed=k)[:8000] for k in (1, 2)))
+    assert len({speech.speak("seven", "en-us+f1", 110, 50, seed=k).tobytes() for k in range(1, 4)}) == 3
 
 
 def test_every_speaker_says_every_word():
