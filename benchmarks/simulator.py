@@ -27,8 +27,8 @@ import numpy as np
 
 from elm_lib.data.files import write_atomically
 from elm_lib.data.morphology_source import fetch_morphology
+from elm_lib.processes import usable_cores
 from elm_lib.simulate import inputs, l5pc
-from elm_lib.simulate.generate import usable_cores
 from elm_lib.simulate.morphology import load_cell
 
 HERE = Path(__file__).resolve().parent
