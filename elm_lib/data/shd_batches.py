@@ -171,12 +171,11 @@ def drop(batch: Batch, p: float, rng: np.random.Generator, rescale: bool = True)
         raise ValueError(f"dropout = {p}: from 0 to below 1")
     if p == 0:
         return batch
-    keep = rng.random(len(batch.channel), np.float32) >= p
-    kept = np.concatenate([[0], np.cumsum(keep)])
-    value = batch.value.numpy()[keep]
+    kept = np.flatnonzero(rng.random(len(batch.channel), np.float32) >= p)
+    value = batch.value.numpy()[kept]
     return Batch(
-        row_ptr=torch.from_numpy(kept[batch.row_ptr.numpy()]),
-        channel=torch.from_numpy(batch.channel.numpy()[keep]),
+        row_ptr=torch.from_numpy(np.searchsorted(kept, batch.row_ptr.numpy())),
+        channel=torch.from_numpy(batch.channel.numpy()[kept]),
         value=torch.from_numpy(value / np.float32(1 - p) if rescale else value),
         label=batch.label, speaker=batch.speaker, recording=batch.recording,
     )  # fmt: skip

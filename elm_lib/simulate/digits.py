@@ -114,7 +114,7 @@ def _part_provenance(split: str, first: int, n: int, seed: int) -> str:
 def _read_part(parts: Path, split: str, first: int, n: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]] | None:
     """Spikes of utterances first .. first + n - 1; None where they have to be made."""
     try:
-        with np.load(_part_path(parts, split, first)) as found:
+        with np.load(io.BytesIO(_part_path(parts, split, first).read_bytes())) as found:
             if str(found["provenance"]) != _part_provenance(split, first, n, seed):
                 return None
             ends = found["row_ptr"][1:-1]

@@ -1,7 +1,7 @@
 """Spoken digits: ten words in English and German by twelve synthetic speakers (espeak-ng).
 
 The real data set has twelve human speakers who read both languages. Here a speaker is a voice variant of espeak-ng with a pace and
-a pitch of its own; from one utterance to the next both vary a little, and so does the breath of the voice.
+a pitch of its own; from one utterance to the next pace, pitch and intonation vary.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ LONGEST_S = 1.2  # s: what is longer is cut; the real digits last 0.32-1.17 s
 
 PACE_SPREAD = 0.1  # relative standard deviation from utterance to utterance
 PITCH_SPREAD = 5.0  # of espeak's 0..100
+INTONATION, INTONATION_SPREAD = 50.0, 10.0  # how much the pitch moves within a word, of espeak's 0..100
 SLOWEST, FASTEST = 80, 450  # words a minute that espeak can speak
 
 
@@ -61,23 +62,25 @@ def utter(label: int, speaker: int, rng: np.random.Generator) -> np.ndarray:
     who = SPEAKERS[speaker]
     pace = int(np.clip(round(who.pace * (1 + PACE_SPREAD * rng.standard_normal())), SLOWEST, FASTEST))
     pitch = int(np.clip(round(who.pitch + PITCH_SPREAD * rng.standard_normal()), 0, 100))
+    intonation = int(np.clip(round(INTONATION + INTONATION_SPREAD * rng.standard_normal()), 0, 100))
     language = who.english if label < 10 else "de"
-    sound = speak(WORDS[label], f"{language}+{who.variant}", pace, pitch, seed=int(rng.integers(1, 2**31)))
+    voice = f"{language}+{who.variant}"
+    sound = speak(WORDS[label], voice, pace, pitch, intonation, seed=int(rng.integers(1, 2**31)))
     audible = np.flatnonzero(np.abs(sound.astype(np.int32)) > 0.01 * np.abs(sound.astype(np.int32)).max())
     return sound[audible[0] : audible[-1] + 1][: int(LONGEST_S * SOUND_RATE_HZ)]
 
 
-def speak(text: str, voice: str, pace: int, pitch: int, seed: int) -> np.ndarray:
+def speak(text: str, voice: str, pace: int, pitch: int, intonation: int, seed: int) -> np.ndarray:
     """Text by one voice of espeak-ng, int16 (T,) at 22,050 Hz, silence before and after included.
 
-    voice: "de+f2": language and variant. seed > 0: of the noise in the voice.
+    voice: "de+f2": language and variant. seed > 0: of the random numbers that a few voices use.
     The library keeps state from one utterance to the next (filters, phases, random numbers) that its own restart does not clear,
     so it is loaded afresh each time (8 ms) and its C library's random numbers are seeded. Not for several threads of one process.
     Raises DataError for a voice that it does not have.
     """
     library = ctypes.CDLL(espeakng_loader.get_library_path())
     try:
-        return _speak(library, text, voice, pace, pitch, seed)
+        return _speak(library, text, voice, pace, pitch, intonation, seed)
     finally:
         library.espeak_Terminate()
         _ctypes.dlclose(library._handle)
@@ -86,9 +89,11 @@ def speak(text: str, voice: str, pace: int, pitch: int, seed: int) -> np.ndarray
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
 
 
-def _speak(library: ctypes.CDLL, text: str, voice: str, pace: int, pitch: int, seed: int) -> np.ndarray:
+def _speak(
+    library: ctypes.CDLL, text: str, voice: str, pace: int, pitch: int, intonation: int, seed: int
+) -> np.ndarray:
     synchronous, dont_exit, utf8, by_character = 2, 0x8000, 1, 1  # names of espeak's speak_lib.h
-    rate, pitch_of_voice = 1, 3
+    parameters = {1: pace, 3: pitch, 4: intonation}  # espeakRATE, espeakPITCH, espeakRANGE
     pieces = []
 
     @_CALLBACK
@@ -110,8 +115,8 @@ def _speak(library: ctypes.CDLL, text: str, voice: str, pace: int, pitch: int, s
     )  # a missing one espeak passes over
     if not variant.is_file() or library.espeak_SetVoiceByName(voice.encode()) != 0:
         raise DataError(f"{espeakng_loader.get_data_path()}: espeak-ng has no voice {voice!r}")
-    library.espeak_SetParameter(rate, pace, 0)
-    library.espeak_SetParameter(pitch_of_voice, pitch, 0)
+    for parameter, value in parameters.items():
+        library.espeak_SetParameter(parameter, value, 0)
     content = text.encode() + b"\0"
     if library.espeak_Synth(content, ctypes.c_size_t(len(content)), 0, by_character, 0, utf8, None, None) != 0:
         raise DataError(f"espeak-ng could not speak {text!r} as {voice!r}")
