@@ -27,7 +27,6 @@ import numpy as np
 
 from elm_lib.data.files import write_atomically
 from elm_lib.data.morphology_source import fetch_morphology
-from elm_lib.processes import usable_cores
 from elm_lib.simulate import inputs, l5pc
 from elm_lib.simulate.morphology import load_cell
 from elm_lib.simulate.workers import usable_cores

@@ -139,9 +139,9 @@ def test_shd_hyper_parameters_are_the_published_ones():
             assert (model["lambda_"], model["d_m"], model["tau_m_init"]) == (5.0, 100, "linspace"), name
             assert (model["tau_m_range"], model["tau_m_bounds"]) == ([1, 150], [0, 1000]), name
         if experiment.vary == "bin_ms":
-            published = {"elm": 186e3, "branch_elm": 67e3, "lstm": 956e3, "snn": 51e3}[model["kind"]]
+            published = {"elm": 186e3, "branch_elm": 67e3, "vlstm": 956e3, "snn": 51e3}[model["kind"]]
             ours = parameters(build(model, **task_class("shd").sizes(**experiment.task)))
             assert abs(ours / published - 1) < 0.05, (name, ours)
     branch, lstm = experiments["shd_branch_elm"].model, experiments["shd_lstm"].model
     assert (branch["d_tree"], branch["d_brch"], branch["routing"]) == (100, 15, "random")
-    assert lstm == {"kind": "lstm", "hidden_size": 250, "recurrent_dropout": 0.3}
+    assert lstm == {"kind": "vlstm", "hidden_size": 250, "recurrent_dropout": 0.3}

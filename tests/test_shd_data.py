@@ -325,7 +325,7 @@ def test_real_files_are_downloaded_unpacked_and_named_by_their_hash(tmp_path, se
     shd_real.fetch(raw, servers=servers, published=published, wait_s=0)
     assert len(asked) == n_asked  # there already
     monkeypatch.setattr(shd_real, "PUBLISHED", published)
-    wanted = Shd(source="real", seed=1, train=None, test=None)
+    wanted = Shd(source="real", seed=1, train=None, test=None, valid_pairs=16, test_pairs=16)
     sources = {"source": "real", "files": {split: path.name for split, path in found.items()}}
     manifest = prepare(wanted, sources, raw=raw, out=out)
     assert manifest == prepare(wanted, sources, raw=raw, out=out) == json.loads((out / "manifest.json").read_text())

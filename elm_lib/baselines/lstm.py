@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from elm_lib.masks import Masks
 from elm_lib.sparse import Spikes, project
 
 
@@ -14,28 +13,19 @@ class LSTM(nn.Module):
 
     torch keeps two bias vectors a gate, which add up; the second stays at zero and is not trained, so that the trainable
     parameters are 4 n (d_s + n + 1) + d_o (n + 1): 77,672 for n = 15 on NeuronIO.
-
-    recurrent_dropout  in training, what the gates read of h_{t-1} is masked, by one mask a sample for all t (Gal and
-                       Ghahramani 2016, arXiv:1512.05287). Step by step, so slower than without. Raises ValueError
-                       outside [0, 1).
     """
 
-    def __init__(self, input_size: int, hidden_size: int, d_o: int | None = None, *, batch_first: bool = False,
-                 recurrent_dropout: float = 0.0) -> None:  # fmt: skip
+    def __init__(self, input_size: int, hidden_size: int, d_o: int | None = None, *, batch_first: bool = False) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.d_o, self.batch_first = input_size, hidden_size, d_o, batch_first
         self.cell = nn.LSTM(input_size, hidden_size, batch_first=batch_first)
         self.cell.bias_hh_l0.requires_grad_(False).zero_()
         self.w_y = nn.Linear(hidden_size, d_o) if d_o else None
-        self.masks = Masks(recurrent_dropout) if recurrent_dropout else None
 
     def forward(self, x: Tensor | Spikes, state: tuple[Tensor, Tensor] | None = None):
         """x (B, T, input_size) with batch_first, or `Spikes` -> output (B, T, d_o or hidden_size), (h, c)."""
         if isinstance(x, Spikes):
             x = x.check(self.cell.weight_ih_l0.dtype)
-        if self.masks is not None and self.training:
-            h, state = self._masked(x, state)
-        elif isinstance(x, Spikes):
             h, state = self._on_gpu(x, state) if x.value.is_cuda else self._sparse(x, state)
         else:
             h, state = self.cell(x, state)
@@ -45,28 +35,11 @@ class LSTM(nn.Module):
         dense = x.dense()
         return self.cell(dense if self.batch_first else dense.transpose(0, 1), state)
 
-    def _gates(self, x: Tensor | Spikes) -> Tensor:
-        """What the four gates read of the input, (B, T, 4 n)."""
-        return project(x, self.cell.weight_ih_l0.T) + self.cell.bias_ih_l0
-
     def _sparse(self, x: Spikes, state):
         """The same cell, its input projected by gather and sum first: nn.LSTM then reads the four gates one to one."""
-        gates, n = self._gates(x), self.hidden_size
-        state = state or self._zeros(gates)
+        n, batch = self.hidden_size, x.shape[0]
+        gates = project(x, self.cell.weight_ih_l0.T) + self.cell.bias_ih_l0  # (B, T, 4 n)
+        state = state or (gates.new_zeros(1, batch, n), gates.new_zeros(1, batch, n))
         weights = [torch.eye(4 * n, dtype=gates.dtype, device=gates.device), self.cell.weight_hh_l0]
         h, h_n, c_n = torch._VF.lstm(gates, state, weights, False, 1, 0.0, self.training, False, True)
         return (h if self.batch_first else h.transpose(0, 1)), (h_n, c_n)
-
-    def _masked(self, x: Tensor | Spikes, state):
-        gates = self._gates(x if isinstance(x, Spikes) or self.batch_first else x.transpose(0, 1))
-        h, c = (s[0] for s in (state or self._zeros(gates)))
-        mask, w_hh, outputs = self.masks.draw(h.shape, h), self.cell.weight_hh_l0.T, []
-        for gates_t in gates.unbind(1):
-            i, f, g, o = torch.addmm(gates_t, h * mask, w_hh).chunk(4, -1)
-            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-            h = torch.sigmoid(o) * torch.tanh(c)
-            outputs.append(h)
-        return torch.stack(outputs, 1 if self.batch_first else 0), (h[None], c[None])
-
-    def _zeros(self, gates: Tensor):
-        return tuple(gates.new_zeros(1, gates.shape[0], self.hidden_size) for _ in range(2))

@@ -79,8 +79,8 @@ class Task:
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Scores for model selection."""
-        right, _ = self._right(model, "valid")
-        return {"error": 1 - right.mean(), "accuracy": right.mean()}
+        accuracy = float(self._right(model, "valid")[0].mean())
+        return {"error": 1 - accuracy, "accuracy": accuracy}
 
     def test(self, model: nn.Module) -> dict[str, float]:
         """Accuracy on every split; on the test set also of speakers that were not in training, of the others, and with input

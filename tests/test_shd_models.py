@@ -1,0 +1,170 @@
+"""The SHD task, the spiking network and recurrent dropout."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from elm_lib.baselines.snn import RESET, SNN, TAU_OUT_MS
+from elm_lib.baselines.vlstm import VLSTM
+from elm_lib.data.shd import write_recordings
+from elm_lib.errors import ConfigError
+from elm_lib.optimisation import Train
+from elm_lib.tasks.shd import Task
+from elm_lib.training import Run, train_run
+
+TRAIN = dict(optimizer="adamax", lr=5e-3, batch_size=4, epochs=2, batches_per_epoch=150, clip_grad_norm=None)
+OPTIONS = {"bin_ms": 100, "adding": False, "dropout": 0.2}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Twenty words, each a burst in channels and at a time of its own: easy, so that what trains must learn them."""
+    folder, rng = tmp_path_factory.mktemp("shd"), np.random.default_rng(0)
+    for split, n, speakers in (("train", 200, 3), ("test", 80, 4)):
+        label = np.arange(n) % 20
+        spikes = [
+            (np.sort(0.04 * word + 0.05 * rng.random(60)), (35 * word + rng.integers(35, size=60)).astype(np.int64))
+            for word in label
+        ]
+        write_recordings(folder / f"{split}.h5", spikes, label, np.arange(n) // 20 % speakers, words=[str(k) for k in range(20)],
+                         genders=["f"] * 4, source="generated", provenance={})  # fmt: skip
+    (folder / "manifest.json").write_text(json.dumps({"pairs": {"valid": 20, "test": 24}}))
+    return folder
+
+
+def _run(folder, out, model, **options):
+    return Run("e", "shd", model, TRAIN, 3, str(folder), str(out), OPTIONS | options)
+
+
+MODELS = {
+    "elm": {
+        "kind": "elm",
+        "d_m": 20,
+        "lambda_": 5.0,
+        "tau_m_range": [1, 150],
+        "tau_m_bounds": [0, 1000],
+        "delta_t": 100.0,
+    },
+    "vlstm": {"kind": "vlstm", "hidden_size": 20, "recurrent_dropout": 0.3},
+    "snn": {"kind": "snn", "n": 60, "n_synapse": 20, "delta_t": 100.0},
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_killed_run_ends_with_the_same_weights_though_it_draws_masks(folder, tmp_path, kind):
+    whole, killed = (_run(folder, tmp_path / name, MODELS[kind]) for name in ("whole", "killed"))
+    train_run(whole)
+    train_run(killed, stop=lambda step: step >= 180)
+    assert not killed.result.exists()
+    train_run(killed)
+    ours, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("killed", "whole"))
+    assert all(torch.equal(ours[key], expected[key]) for key in expected)
+    scores = json.loads(whole.result.read_text())["result"]
+    assert 0 <= scores["test_accuracy"] <= 1 and scores["test_accuracy_unseen_speakers"] >= 0
+    if kind == "elm":  # learned: chance is 0.05
+        assert scores["test_accuracy"] > 0.5 and scores["valid_accuracy"] > 0.5
+
+
+def test_sums_of_two_digits_and_their_sizes(folder):
+    task = Task(folder, Train(**TRAIN), 0, **(OPTIONS | {"adding": True}))
+    assert Task.sizes(100, True, 0.5) == {"input_size": 700, "d_o": 19} and Task.steps(100, True, 0.5) == 20
+    batch = task.batch(0, 0)
+    assert batch.x.shape == (4, 20, 700) and int(batch.label.max()) <= 18
+    model = SNN(700, 60, 19, n_synapse=20, delta_t=100.0, batch_first=True)
+    scores = task.test(model)
+    assert {"train_accuracy", "valid_accuracy", "test_accuracy", "test_accuracy_dropped"} <= set(scores)
+    for wrong in ({"bin_ms": 0}, {"dropout": 1.0}, {"adding": 1}):
+        with pytest.raises(ConfigError, match="task"):
+            Task.sizes(**(OPTIONS | wrong))
+
+
+def test_accuracy_is_the_share_of_right_answers(folder):
+    class Oracle(nn.Module):
+        """Reads the word off the mean channel: right by construction, except that it calls every 7 a 0."""
+
+        def __init__(self):
+            super().__init__()
+            self.unused = nn.Parameter(torch.zeros(()))
+
+        def forward(self, x):
+            dense = x.dense().sum(1)
+            word = ((dense * torch.arange(700)).sum(1) / dense.sum(1) / 35).floor().long().clamp(0, 19)
+            return nn.functional.one_hot(torch.where(word == 7, 0, word), 20).float()[:, None], None
+
+    task = Task(folder, Train(**TRAIN), 0, **(OPTIONS | {"dropout": 0.0}))
+    scores = task.test(Oracle())
+    assert math.isclose(scores["test_accuracy"], 0.95) and math.isclose(scores["test_accuracy_dropped"], 0.95)
+
+
+def test_snn_follows_its_equations_neuron_by_neuron():
+    torch.manual_seed(1)
+    snn, x = (
+        SNN(30, 12, 3, n_synapse=8, w_s=3.0, delta_t=2.0, batch_first=True).double(),
+        torch.rand(2, 15, 30).double() < 0.3,
+    )
+    x = x.double()
+    y, (v_end, z_end, _) = snn(x)
+    w_s, kappa = snn.proto_w_s.relu(), torch.exp(-2.0 / snn.tau_m)
+    for b in range(2):
+        v, z, low = torch.zeros(12), torch.zeros(12), torch.zeros(3)
+        for t in range(15):
+            new = torch.zeros(12)
+            for n in range(12):
+                layer, before = (range(0, 9), 30) if n < 9 else (range(9, 12), 9)
+                current = 0.0
+                for weight, source in zip(w_s[n].tolist(), snn.source[n].tolist(), strict=True):
+                    if source >= before:  # own layer, one step ago
+                        k = source - before
+                        current += weight * float(z[layer[k]]) * (-1 if k < round(0.2 * len(layer)) else 1)
+                    elif n < 9:
+                        current += weight * float(x[b, t, source])
+                    else:  # recurrent layer, now
+                        current += weight * float(new[source]) * (-1 if source < round(0.2 * 9) else 1)
+                v[n] = kappa[n] * v[n] - RESET * z[n] + current
+                new[n] = v[n] > 1
+            z = new
+            low = math.exp(-2.0 / TAU_OUT_MS) * low + z[9:]
+            torch.testing.assert_close(y[b, t].float(), low.float(), rtol=1e-5, atol=1e-5)
+        assert torch.equal(z_end[b].float(), z) and torch.allclose(v_end[b].float(), v.float(), atol=1e-4)
+    assert y.max() > 0, "no output neuron fired: the test saw nothing"
+
+
+def test_snn_learns_every_weight_it_uses_and_counts_as_published():
+    snn = SNN(700, 500, 20, batch_first=True)
+    assert sum(p.numel() for p in snn.parameters()) == 50_500  # "51K", Figure 5
+    own = (snn.source[:480] >= 700).float().mean()
+    assert abs(float(own) - 0.1) < 0.01
+    x = (torch.rand(4, 40, 700) < 0.05).float()
+    y, _ = snn(x)
+    (y[:, -1].sum() + snn.penalty).backward()
+    assert 0 < snn.penalty.item() < 0.01 and float((snn.proto_w_s.grad[:480] != 0).float().mean()) > 0.5
+    with pytest.raises(ValueError, match="n=3"):
+        SNN(700, 3, 20)
+
+
+def test_recurrent_dropout_masks_in_training_alone():
+    torch.manual_seed(0)
+    model, x = VLSTM(6, 5, 2, recurrent_dropout=0.5, batch_first=True), torch.randn(3, 9, 6)
+    plain = model.eval()(x)[0]
+    model.train()
+    model.masks.reseed(1, 2)
+    first = model(x)[0]
+    assert not torch.allclose(first, plain)
+    model.masks.reseed(1, 2)
+    assert torch.equal(model(x)[0], first)
+    model.masks.p = 0.0
+    torch.testing.assert_close(model(x)[0], plain)  # the loop is the cell
+    with pytest.raises(ValueError, match="dropout=1.0"):
+        VLSTM(6, 5, recurrent_dropout=1.0)
+
+
+def test_a_task_tells_the_neuron_its_bin_size():
+    assert Task.arguments(4, False, 0.5) == {"delta_t": 4.0}
+    run = replace(_run("d", "f", MODELS["elm"]), seed=1)
+    assert run.options["bin_ms"] == 100
