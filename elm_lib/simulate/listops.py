@@ -24,6 +24,7 @@ OPERATOR_PROBABILITY = 0.25
 LENGTHS = (500, 2000)  # both exclusive
 GENERATOR_VERSION = 1  # raise it when the same arguments give other data
 _TRIALS = 1_000_000  # drawn sequences before giving up on one sample
+_MISSES = 20_000  # sequences in a row that came up before
 
 
 def generate(
@@ -56,11 +57,12 @@ def generate(
         sequence = buffer[:length].tobytes()
         if length == 0 or sequence in seen:
             misses += 1
-            if length == 0 or misses > 1000 + 100 * n:
+            if length == 0 or misses > _MISSES:
                 raise ValueError(
                     f"after {len(sequences)} of {n} no new sequence with {lengths[0]} < length < {lengths[1]}"
                 )
             continue
+        misses = 0
         seen.add(sequence)
         values[len(sequences)] = value
         sequences.append(sequence)
