@@ -50,7 +50,7 @@ def test_distributions_are_the_published_ones(drawn):
     assert np.allclose(used[:10] / used[:10].sum(), 0.1, atol=0.002)
     assert np.allclose(used[10:14] / used[10:14].sum(), 0.25, atol=0.005)
     assert used[14] == used[10:14].sum()
-    symbols, row_ptr, _ = listops.generate(2000, seed=1, lengths=(2, 40), max_depth=2)  # an operator and its digits
+    _, row_ptr, _ = listops.generate(2000, seed=1, lengths=(2, 40), max_depth=2)  # an operator and its digits
     arguments = np.bincount(np.diff(row_ptr) - 2, minlength=11)[3:11]  # those of two arguments often come up again
     assert (np.abs(arguments / arguments.sum() - 1 / 8) < 0.03).all()
 

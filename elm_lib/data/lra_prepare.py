@@ -6,8 +6,9 @@ import hashlib
 import json
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import joblib
@@ -28,6 +29,7 @@ from elm_lib.simulate import listops, pathfinder
 
 PREPARE_VERSION = 1  # raise it when the same settings give other files
 _CHUNK = {"pathfinder": 500, "pathfinder_x": 50}  # pictures in one piece of work: about a second
+_FEW = 2000  # pictures that are drawn sooner than processes start
 
 
 def prepare(wanted: Lra, found: dict[str, str], *, raw: Path, out: Path, workers: int | None = None) -> dict[str, dict]:
@@ -44,16 +46,18 @@ def prepare(wanted: Lra, found: dict[str, str], *, raw: Path, out: Path, workers
         task: asked for task, asked in tasks.items() if not _is_done(out / task, _provenance(wanted, task, found))
     }
     release = {}
-    for task, asked in missing.items():
-        provenance = _provenance(wanted, task, found)
-        if asked.source == "generated":
-            _generate(task, asked, 10 * wanted.seed, raw, out, provenance, workers)
-        elif ARCHIVES[task] is RELEASE:
-            release[task] = (asked.sizes(), asked.max_length, provenance)
-        elif task == "text":
-            lra_real.convert_imdb(place(raw, ARCHIVES[task]), out, asked.sizes(), asked.max_length, provenance)
-        else:
-            lra_real.convert_cifar(place(raw, ARCHIVES[task]), out, asked.sizes(), provenance)
+    drawn = sum(sum(asked.sizes().values()) for task, asked in missing.items() if _is_drawn(task, asked))
+    with _drawing(drawn, workers) as mapped:
+        for task, asked in missing.items():
+            provenance = _provenance(wanted, task, found)
+            if asked.source == "generated":
+                _generate(task, asked, 10 * wanted.seed, raw, out, provenance, mapped)
+            elif ARCHIVES[task] is RELEASE:
+                release[task] = (asked.sizes(), asked.max_length, provenance)
+            elif task == "text":
+                lra_real.convert_imdb(place(raw, ARCHIVES[task]), out, asked.sizes(), asked.max_length, provenance)
+            else:
+                lra_real.convert_cifar(place(raw, ARCHIVES[task]), out, asked.sizes(), provenance)
     if release:
         lra_real.convert_release(place(raw, RELEASE), out, release)
     return {task: _manifest(out / task, task) for task in tasks}
@@ -76,6 +80,10 @@ def _provenance(wanted: Lra, task: str, found: dict[str, str]) -> dict:
     return made
 
 
+def _is_drawn(task: str, asked: LraTask) -> bool:
+    return task in _CHUNK and asked.source == "generated"
+
+
 def _is_done(folder: Path, provenance: dict) -> bool:
     try:
         splits = [open_split(folder / f"{split}.h5") for split in SPLITS]
@@ -84,14 +92,14 @@ def _is_done(folder: Path, provenance: dict) -> bool:
     return all(split.provenance.get(key) == value for split in splits for key, value in provenance.items())
 
 
-def _generate(task: str, asked: LraTask, seed: int, raw: Path, out: Path, provenance: dict, workers: int) -> None:
+def _generate(task: str, asked: LraTask, seed: int, raw: Path, out: Path, provenance: dict, mapped: Callable) -> None:
     """The three splits of a task from seeds of their own, seed + 1, 2, 3; what was drawn for test never comes up in train."""
     folder = out / task
     if task == "listops":
         _listops(folder, asked, seed, provenance)
-    elif task in ("pathfinder", "pathfinder_x"):
+    elif task in _CHUNK:
         for number, split in enumerate(SPLITS, start=1):
-            _pictures(folder / f"{split}.h5", task, asked.sizes()[split], seed + number, provenance, workers)
+            _pictures(folder / f"{split}.h5", task, asked.sizes()[split], seed + number, provenance, mapped)
     elif task == "image":
         _digits(folder, asked, seed, provenance)
     else:
@@ -114,28 +122,29 @@ def _listops(folder: Path, asked: LraTask, seed: int, provenance: dict) -> None:
             writer.add(symbols + np.uint8(FIRST_SYMBOL), np.diff(row_ptr), values)
 
 
-def _pictures(path: Path, task: str, n: int, seed: int, provenance: dict, workers: int) -> None:
+def _pictures(path: Path, task: str, n: int, seed: int, provenance: dict, mapped: Callable) -> None:
     size, chunk = 32 if task == "pathfinder" else 128, _CHUNK[task]
     jobs = [(first, min(chunk, n - first), seed, size) for first in range(0, n, chunk)]
     with (
         SplitWriter(path, task, source="generated", provenance=provenance) as writer,
         progress(n, f"{task} {path.stem}", "picture") as bar,
     ):
-        for images, labels in _mapped(jobs, min(workers, len(jobs))):
+        for images, labels in mapped(pathfinder.generate, *zip(*jobs)):
             writer.add(grey_levels(images, FORMS[task].n_tokens), np.full(len(labels), size**2), labels)
             bar.update(len(labels))
 
 
-def _mapped(jobs: list[tuple], workers: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """pathfinder.generate(*job) of each job, in order."""
-    if workers <= 1:
-        yield from (pathfinder.generate(*job) for job in jobs)
+@contextmanager
+def _drawing(n_pictures: int, workers: int) -> Iterator[Callable]:
+    """A function like map that draws pictures in processes, in order; here, where few are wanted."""
+    if workers <= 1 or n_pictures < _FEW:
+        yield map
         return
     pathfinder.generate(0, 1, 0)  # compile here, once; the workers find the machine code in numba's cache
     context = multiprocessing.get_context("spawn")  # fork is unsafe beside threads, and a Jupyter kernel has some
     with ProcessPoolExecutor(workers, mp_context=context, initializer=die_with, initargs=(os.getpid(),)) as pool:
         try:
-            yield from pool.map(pathfinder.generate, *zip(*jobs))
+            yield pool.map
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
