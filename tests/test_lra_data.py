@@ -19,7 +19,7 @@ from elm_lib.data.lra import LraData, read_batch, training_order
 from elm_lib.data.lra_schema import FORMS, SplitWriter, open_split
 from elm_lib.data.lra_text import PRINTABLE, decode, halves, pair_halves, vocabulary
 from elm_lib.errors import ConfigError, DataError
-from elm_lib.simulate import listops
+from elm_lib.simulate import listops, pathfinder_parts
 
 TASKS = tuple(FORMS)
 PARAMS = Path(__file__).resolve().parents[1] / "params.yaml"
@@ -235,13 +235,31 @@ def test_generated_tasks_from_nothing_to_batches(tmp_path, raw):
         lra_download.fetch(raw, wanted)
 
 
-def test_pictures_are_the_same_from_any_number_of_processes(tmp_path, monkeypatch):
+def test_pictures_are_the_same_from_any_number_of_processes_and_after_an_interruption(tmp_path, monkeypatch):
     monkeypatch.setattr(lra_prepare, "_FEW", 10)
-    monkeypatch.setitem(lra_prepare._CHUNK, "pathfinder", 7)
+    monkeypatch.setitem(pathfinder_parts.PART, 32, 7)
     nothing = dict.fromkeys(set(TASKS) - {"pathfinder"})
     wanted = Lra(seed=1, pathfinder={"source": "generated", "train": 30, "valid": 3, "test": 3}, **nothing)
     made = [lra_prepare.prepare(wanted, {}, raw=tmp_path, out=tmp_path / str(n), workers=n) for n in (1, 2)]
     assert made[0] == made[1]
+
+    drawn = []
+
+    def counted(first, *rest, draw=pathfinder_parts.pathfinder.generate):
+        drawn.append(first)
+        if len(drawn) == 4:
+            raise KeyboardInterrupt
+        return draw(first, *rest)
+
+    monkeypatch.setattr(pathfinder_parts.pathfinder, "generate", counted)
+    with pytest.raises(KeyboardInterrupt):
+        lra_prepare.prepare(wanted, {}, raw=tmp_path, out=tmp_path / "again", workers=1)
+    assert [p.name for p in (tmp_path / "again/pathfinder").iterdir()] == ["train.parts"]
+    assert lra_prepare.prepare(wanted, {}, raw=tmp_path, out=tmp_path / "again", workers=1) == made[0]
+    assert drawn == [0, 7, 14, 21, 21, 28, 0, 0]  # train from where it stopped, then valid and test
+    assert sorted(p.name for p in (tmp_path / "again/pathfinder").iterdir()) == [
+        "manifest.json", "test.h5", "train.h5", "valid.h5",
+    ]  # fmt: skip
 
 
 def test_halves_are_paired_once_each_and_cut_between_words():

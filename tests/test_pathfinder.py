@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -22,7 +23,7 @@ def components(scene, recipe, scale):
     return ndimage.label(thick, structure=np.ones((3, 3)))
 
 
-@pytest.mark.parametrize(("size", "scale", "n"), [(32, 16, 40), (128, 8, 12)])
+@pytest.mark.parametrize(("size", "scale", "n"), [(32, 16, 25), (128, 4, 12)])
 def test_the_discs_lie_on_one_path_exactly_if_the_label_is_1(size, scale, n):
     recipe = RECIPES[size]
     for index in range(n):
@@ -90,7 +91,7 @@ def test_an_image_is_its_seed_and_index_and_labels_alternate():
 
 def test_no_short_cut_through_pixel_counts():
     """A linear model on histogram, projections and disc positions as they are stays at chance."""
-    images, labels = pathfinder.generate(0, 1500, seed=9)
+    images, labels = pathfinder.generate(0, 1200, seed=9)
     x = images.reshape(len(images), -1).astype(float)
     features = np.concatenate(
         [
@@ -102,4 +103,21 @@ def test_no_short_cut_through_pixel_counts():
         axis=1,
     )
     model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=300))
-    assert abs(cross_val_score(model, features, labels, cv=5).mean() - 0.5) < 0.045  # 3.5 standard errors
+    assert abs(cross_val_score(model, features, labels, cv=5).mean() - 0.5) < 0.05  # 3.5 standard errors
+
+
+def test_a_flood_fill_over_the_picture_alone_tells_the_label():
+    """At 128 pixels gaps within a path are plainly narrower than those between paths; discs aside, which may touch two."""
+    labels, gaps = [], []
+    for index in range(40):
+        scene = pathfinder.draw_scene(21, index, RECIPES[128], index % 2)
+        picture = pathfinder.render(scene, RECIPES[128], markers=False)
+        far = ndimage.distance_transform_edt(picture < 77)
+        at = [(int(y), int(x)) for x, y in scene.markers]
+        for gap in np.arange(0.5, 6, 0.25):
+            region, _ = ndimage.label(far <= gap, np.ones((3, 3)))
+            if region[at[0]] == region[at[1]] > 0:
+                break
+        labels.append(scene.label)
+        gaps.append(gap)
+    assert roc_auc_score(labels, -np.array(gaps)) > 0.85

@@ -25,10 +25,10 @@ from elm_lib.data.lra_schema import FIRST_SYMBOL, FORMS, SOURCES, SPLITS, SplitW
 from elm_lib.data.lra_text import PRINTABLE, deal, pair_halves, read_reviews, vocabulary, write_texts
 from elm_lib.errors import DataError
 from elm_lib.processes import die_with, progress
-from elm_lib.simulate import listops, pathfinder
+from elm_lib.simulate import listops, pathfinder, pathfinder_parts
 
 PREPARE_VERSION = 1  # raise it when the same settings give other files
-_CHUNK = {"pathfinder": 500, "pathfinder_x": 50}  # pictures in one piece of work: about a second
+_DRAWN = ("pathfinder", "pathfinder_x")
 _FEW = 2000  # pictures that are drawn sooner than processes start
 
 
@@ -81,7 +81,7 @@ def _provenance(wanted: Lra, task: str, found: dict[str, str]) -> dict:
 
 
 def _is_drawn(task: str, asked: LraTask) -> bool:
-    return task in _CHUNK and asked.source == "generated"
+    return task in _DRAWN and asked.source == "generated"
 
 
 def _is_done(folder: Path, provenance: dict) -> bool:
@@ -97,7 +97,7 @@ def _generate(task: str, asked: LraTask, seed: int, raw: Path, out: Path, proven
     folder = out / task
     if task == "listops":
         _listops(folder, asked, seed, provenance)
-    elif task in _CHUNK:
+    elif task in _DRAWN:
         for number, split in enumerate(SPLITS, start=1):
             _pictures(folder / f"{split}.h5", task, asked.sizes()[split], seed + number, provenance, mapped)
     elif task == "image":
@@ -123,13 +123,13 @@ def _listops(folder: Path, asked: LraTask, seed: int, provenance: dict) -> None:
 
 
 def _pictures(path: Path, task: str, n: int, seed: int, provenance: dict, mapped: Callable) -> None:
-    size, chunk = 32 if task == "pathfinder" else 128, _CHUNK[task]
-    jobs = [(first, min(chunk, n - first), seed, size) for first in range(0, n, chunk)]
+    size = 32 if task == "pathfinder" else 128
+    parts = path.with_name(f"{path.stem}.parts")
     with (
         SplitWriter(path, task, source="generated", provenance=provenance) as writer,
         progress(n, f"{task} {path.stem}", "picture") as bar,
     ):
-        for images, labels in mapped(pathfinder.generate, *zip(*jobs)):
+        for images, labels in pathfinder_parts.draw(parts, n, seed, size, mapped):
             writer.add(grey_levels(images, FORMS[task].n_tokens), np.full(len(labels), size**2), labels)
             bar.update(len(labels))
 
