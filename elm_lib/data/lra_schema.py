@@ -14,6 +14,7 @@ The bytes of a file depend on its content alone.
 
 Symbols of text: 0 padding, 1 begin, 2 end, 3 unknown, then the task's own from 4 on; their number is padded to a
 multiple of 8, and the class token comes last, which makes the published input dimensions (25, 169, 105; Table S2).
+Where in a sequence the class token stands the paper does not say; a reader adds it, by default as the last step.
 Images: the pixels' grey values in 16 or 8 levels, row by row.
 
 Tay et al. 2021, arXiv:2011.04006; input dimensions and levels: Appendix of the paper.
