@@ -78,6 +78,59 @@ class Shd(Strict):
         return self
 
 
+class LraTask(Strict):
+    """One task of the Long Range Arena: how many samples; lengths in symbols, both exclusive for ListOps."""
+
+    source: Literal["generated", "real"]
+    train: PositiveInt | None
+    valid: PositiveInt | None
+    test: PositiveInt | None
+    min_length: NonNegativeInt | None = None
+    max_length: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _generated_data_have_a_size(self):
+        missing = [name for name, size in self.sizes().items() if size is None]
+        if self.source == "generated" and missing:
+            raise ValueError(f"{missing} is null, which only real data can have: give a number")
+        return self
+
+    def sizes(self) -> dict[str, int | None]:
+        return {"train": self.train, "valid": self.valid, "test": self.test}
+
+
+class Lra(Strict):
+    """The tasks that a profile prepares; null: not."""
+
+    seed: NonNegativeInt
+    listops: LraTask | None
+    text: LraTask | None
+    retrieval: LraTask | None
+    image: LraTask | None
+    pathfinder: LraTask | None
+    pathfinder_x: LraTask | None
+
+    @model_validator(mode="after")
+    def _lengths_fit_the_task(self):
+        for name, task in self.tasks():
+            lengths = (task.min_length, task.max_length)
+            if name == "listops" and task.source == "generated":
+                if None in lengths or lengths[0] + 1 >= lengths[1]:
+                    raise ValueError(
+                        f"{name}: min_length, max_length = {lengths}: a length must lie between two numbers"
+                    )
+            elif task.min_length is not None or (name not in ("text", "retrieval") and task.max_length is not None):
+                raise ValueError(
+                    f"{name}: min_length, max_length = {lengths}: only texts and generated ListOps have them"
+                )
+        return self
+
+    def tasks(self) -> list[tuple[str, LraTask]]:
+        """The tasks that are prepared, by name."""
+        named = [(name, getattr(self, name)) for name in type(self).model_fields if name != "seed"]
+        return [(name, task) for name, task in named if task is not None]
+
+
 class Cap(Strict):
     epochs: PositiveInt | None
     batches_per_epoch: PositiveInt | None
@@ -94,6 +147,7 @@ class Runner(Strict):
 class Profile(Strict):
     neuronio: NeuronIO
     shd: Shd
+    lra: Lra
     cap: Cap
     caps: dict[str, Cap] = {}  # of single experiments, in place of cap
     points: dict[str, list[Any] | None]  # values of `vary` to run; None: all

@@ -31,3 +31,9 @@ def ensure(*needed: str | Path) -> None:
         path = Path(ROOT) / "results" / "runs" / f"{experiment}.csv"
         if path in map(Path, needed) and not path.exists():
             run(Path("train.ipynb"), done / f"train_{experiment}.ipynb", {"experiment": experiment})
+
+
+def ensure_lra(needed: str | Path) -> None:
+    """The same for the Long Range Arena: what its download leaves."""
+    if Path(needed).parts[0] == ROOT and not Path(needed).exists():
+        run(Path("download_lra.ipynb"), Path(ROOT) / "notebooks" / "download_lra.ipynb", {})
