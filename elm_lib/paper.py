@@ -105,7 +105,7 @@ def describe(*runs: pd.DataFrame) -> str:
     return f"profile {where[0]['profile']}, {where[0]['data']} data, {devices}, {share} % of the published optimiser budget"
 
 
-def verdicts(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> pd.DataFrame:
+def verdicts(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> list[dict]:
     """A row for each published cell of Tables S8 to S10 and each claim in words about them.
 
     reproduced: a score is at least as good as the published one less the tolerance; a count is within it.
@@ -129,7 +129,7 @@ def verdicts(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> 
                 published, ours = getattr(entry, f"{name}_published"), getattr(entry, name)
                 rows.append(row(claim, f"{item} {name}", published, ours, np.nan, np.nan, relative * published,
                                  abs(ours - published) <= relative * published if ran else None, {**where, "budget": np.nan}))  # fmt: skip
-    return frame(rows + _claims(tables, runs))
+    return rows + _claims(tables, runs)
 
 
 def frame(rows: list[dict]) -> pd.DataFrame:

@@ -18,19 +18,22 @@ def ensure(*needed: str | Path) -> None:
     if not missing:
         return
     done = Path(ROOT) / "notebooks"
-    shd = [path for path in missing if path.name.startswith("shd")]  # raw/shd_smoke.json, data/shd
-    if shd:
-        run(Path("download_shd.ipynb"), done / "download_shd.ipynb", {})
-        if any(path.suffix == "" for path in shd):
+    for path in missing:
+        if path.exists():  # made for one before
+            continue
+        if path.parts[1] == "raw":
+            run(Path("download_shd.ipynb"), done / "download_shd.ipynb", {})
+        elif path.parts[1] == "data" and path.parts[2] == "shd":
+            run(Path("download_shd.ipynb"), done / "download_shd.ipynb", {})
             run(Path("preprocess_shd.ipynb"), done / "preprocess_shd.ipynb", {})
-    if len(shd) == len(missing):
-        return
-    run(Path("download.ipynb"), done / "download.ipynb", {})
-    run(Path("preprocess_neuronio.ipynb"), done / "preprocess_neuronio.ipynb", {})
-    for experiment in ("neuronio_branch_elm", "neuronio_elm", "neuronio_lstm"):
-        path = Path(ROOT) / "results" / "runs" / f"{experiment}.csv"
-        if path in map(Path, needed) and not path.exists():
-            run(Path("train.ipynb"), done / f"train_{experiment}.ipynb", {"experiment": experiment})
+        elif path.parts[1] == "data":
+            run(Path("download.ipynb"), done / "download.ipynb", {})
+            run(Path("preprocess_neuronio.ipynb"), done / "preprocess_neuronio.ipynb", {})
+        else:  # results/runs/<data set>_<..>.csv
+            experiment = path.stem
+            data = f"{ROOT}/data/{experiment.split('_')[0]}"
+            ensure(f"{data}/manifest.json")
+            run(Path("train.ipynb"), done / f"train_{experiment}.ipynb", {"experiment": experiment, "data": data})
 
 
 def ensure_lra(needed: str | Path) -> None:

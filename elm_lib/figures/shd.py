@@ -1,0 +1,90 @@
+"""Figures 5 and S5: accuracy over bin size on SHD-Adding and SHD."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from elm_lib.data.shd import Recordings
+from elm_lib.figures.digits import raster
+from elm_lib.figures.style import COLORS
+
+SPLITS = ("train", "valid", "test")
+
+
+def sweeps(axes, table: pd.DataFrame, letters: Sequence[str]) -> None:
+    """Train, validation and test accuracy over bin size: ours dark, published pale. table: of `paper_shd.table`."""
+    for axis, split, letter in zip(axes, SPLITS, letters, strict=True):
+        for model, rows in table.groupby("model"):
+            for suffix, look in (
+                ("_published", {"alpha": 0.3, "marker": "o", "ls": "-"}),
+                ("", {"marker": "s", "ls": "--"}),
+            ):
+                kept = rows.dropna(subset=[f"{split}_accuracy_mean{suffix}"])
+                axis.errorbar(
+                    kept.bin_ms, kept[f"{split}_accuracy_mean{suffix}"], kept[f"{split}_accuracy_std{suffix}"],
+                    color=COLORS[model], capsize=2, label=None if suffix else model, **look,
+                )  # fmt: skip
+        axis.set(xscale="log", xlabel="bin size (ms)", title=f"{letter}) {split}", ylim=(0, 1.03))
+        axis.set_xticks([1, 2, 4, 10, 20, 50, 100], ["1", "2", "4", "10", "20", "50", "100"], minor=False)
+        axis.minorticks_off()
+        axis.label_outer()
+    axes[0].set(ylabel="accuracy")
+
+
+def _legend(axis) -> None:
+    handles, labels = axis.get_legend_handles_labels()
+    for marker, line, alpha, name in (("s", "--", 1, "this run"), ("o", "-", 0.3, "published")):
+        handles.append(axis.plot([], [], color="grey", marker=marker, ls=line, alpha=alpha)[0])
+        labels.append(name)
+    axis.legend(handles, labels, loc="lower right", fontsize=5.5)
+
+
+def default(table: pd.DataFrame, label: str) -> Figure:
+    """Figure S5: SHD itself."""
+    figure, axes = plt.subplots(1, 3, figsize=(7.5, 2.6), sharey=True, constrained_layout=True)
+    sweeps(axes, table, "abc")
+    _legend(axes[0])
+    figure.suptitle(label, fontsize=6, color="grey")
+    return figure
+
+
+def adding(
+    recordings: Recordings,
+    pair: Sequence[int],
+    table: pd.DataFrame,
+    by_d_m: pd.DataFrame,
+    by_tau_m: pd.DataFrame,
+    label: str,
+) -> Figure:
+    """Figure 5: a) a sample of SHD-Adding; b-d) accuracy over bin size; e, f) test accuracy of the ELM at 2 ms over d_m, and over
+    the longest initial tau_m (both of `paper_shd.ablation`)."""
+    figure, axes = plt.subplots(2, 3, figsize=(7.5, 4.8), constrained_layout=True)
+    sample = axes[0, 0]
+    parts = [recordings.spikes(i) for i in pair]
+    raster(
+        sample,
+        np.concatenate([time_s[time_s < 1].astype(np.float64) + k for k, (time_s, _) in enumerate(parts)]),
+        np.concatenate([channel[time_s < 1] for time_s, channel in parts]),
+    )
+    sample.axvline(1, color="grey", ls="--", lw=0.8)
+    digits = [int(recordings.label[i]) % 10 for i in pair]
+    sample.set(xlim=(0, 2), title=f"a) {digits[0]} + {digits[1]} = {sum(digits)}")
+    sweeps([axes[0, 1], axes[0, 2], axes[1, 0]], table, "bcd")
+    for axis in (axes[0, 1], axes[0, 2], axes[1, 0]):
+        axis.tick_params(labelbottom=True, labelleft=True)
+        axis.set(xlabel="bin size (ms)")
+    for axis, found, name, letter in (
+        (axes[1, 1], by_d_m, "$d_m$", "e"),
+        (axes[1, 2], by_tau_m, r"longest initial $\tau_m$ (ms)", "f"),
+    ):
+        axis.errorbar(found["size"], found["mean"], found["std"], color=COLORS["ELM"], marker="s", ls="--", capsize=2)
+        axis.set(xlabel=name, title=f"{letter}) ELM, 2 ms, test", ylim=(0, 1.03))
+    axes[1, 0].set(ylabel="accuracy")
+    _legend(axes[1, 0])
+    figure.suptitle(label, fontsize=6, color="grey")
+    return figure
