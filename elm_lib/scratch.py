@@ -21,12 +21,12 @@ def ensure(*needed: str | Path) -> None:
     for path in missing:
         if path.exists():  # made for one before
             continue
-        if path.parts[1] == "raw":
+        if path.name.startswith("shd_") and path.parts[1] == "raw":
             run(Path("download_shd.ipynb"), done / "download_shd.ipynb", {})
         elif path.parts[1] == "data" and path.parts[2] == "shd":
             run(Path("download_shd.ipynb"), done / "download_shd.ipynb", {})
             run(Path("preprocess_shd.ipynb"), done / "preprocess_shd.ipynb", {})
-        elif path.parts[1] == "data":
+        elif path.parts[1] in ("data", "raw"):
             run(Path("download.ipynb"), done / "download.ipynb", {})
             run(Path("preprocess_neuronio.ipynb"), done / "preprocess_neuronio.ipynb", {})
         else:  # results/runs/<data set>_<..>.csv
