@@ -68,7 +68,7 @@ def test_a_killed_run_ends_with_the_same_weights_though_it_draws_masks(folder, t
     scores = json.loads(whole.result.read_text())["result"]
     assert 0 <= scores["test_accuracy"] <= 1 and scores["test_accuracy_unseen_speakers"] >= 0
     if kind == "elm":  # learned: chance is 0.05
-        assert scores["test_accuracy"] > 0.5 and scores["valid_accuracy"] > 0.5
+        assert scores["test_accuracy"] > 0.3 and scores["valid_accuracy"] > 0.3
 
 
 def test_sums_of_two_digits_and_their_sizes(folder):
