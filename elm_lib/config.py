@@ -44,6 +44,13 @@ class Split(Strict):
     dt_ms: Literal[0.025, 0.05, 0.1]
 
 
+def _sized(source: str, sizes: dict[str, int | None], of: str = "", unit: str = "") -> None:
+    """Generated data have a size; null is for real data, which are taken whole."""
+    missing = [name for name, size in sizes.items() if size is None]
+    if source == "generated" and missing:
+        raise ValueError(f"{of}{missing} is null, which only real data can have: give a number{unit}")
+
+
 class NeuronIO(Strict):
     source: Literal["generated", "real"]
     morphology: Literal["default", "exact"]
@@ -54,9 +61,8 @@ class NeuronIO(Strict):
 
     @model_validator(mode="after")
     def _generated_data_have_a_size(self):
-        missing = [name for name in ("train", "valid", "test") if getattr(self, name).simulations is None]
-        if self.source == "generated" and missing:
-            raise ValueError(f"simulations of {missing} is null, which only real data can have: give a number")
+        sizes = {name: getattr(self, name).simulations for name in ("train", "valid", "test")}
+        _sized(self.source, sizes, of="simulations of ")
         return self
 
 
@@ -72,9 +78,7 @@ class Shd(Strict):
 
     @model_validator(mode="after")
     def _generated_data_have_a_size(self):
-        missing = [name for name in ("train", "test") if getattr(self, name) is None]
-        if self.source == "generated" and missing:
-            raise ValueError(f"{missing} is null, which only real data can have: give a number of utterances")
+        _sized(self.source, {"train": self.train, "test": self.test}, unit=" of utterances")
         return self
 
 
@@ -90,9 +94,7 @@ class LraTask(Strict):
 
     @model_validator(mode="after")
     def _generated_data_have_a_size(self):
-        missing = [name for name, size in self.sizes().items() if size is None]
-        if self.source == "generated" and missing:
-            raise ValueError(f"{missing} is null, which only real data can have: give a number")
+        _sized(self.source, self.sizes())
         return self
 
     def sizes(self) -> dict[str, int | None]:

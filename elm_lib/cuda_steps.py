@@ -41,8 +41,8 @@ class GraphedSteps:
             for group in optimizer.param_groups:
                 group["lr"].copy_(self.rates.index_select(0, self.step).squeeze())
             first_row = self.first_rows.index_select(0, self.step % train.batches_per_epoch).squeeze(0)
-            losses = (task.loss(model, data.batch(first_row, task.window_ms)) for _ in "1")
-            self.loss_sum += descend(model, optimizer, losses, train.clip_grad_norm)
+            loss = task.loss(model, data.batch(first_row, task.window_ms))
+            self.loss_sum += descend(model, optimizer, [loss], train.clip_grad_norm)
             self.step += 1
 
         before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -97,11 +97,9 @@ def labels(runs: pd.DataFrame) -> dict:
 def describe(*runs: pd.DataFrame) -> str:
     """The same in one line, for figures, of one experiment or more."""
     where = [labels(frame) for frame in runs]
-    budgets = sorted(
-        {f"{100 * found['budget']:.3g}": found["budget"] for found in where}.items(), key=lambda pair: pair[1]
-    )
+    budgets = [found["budget"] for found in where]
+    share = " to ".join(dict.fromkeys(f"{100 * budget:.3g}" for budget in (min(budgets), max(budgets))))
     devices = ", ".join(dict.fromkeys(found["device"] for found in where))
-    share = " to ".join(dict.fromkeys([budgets[0][0], budgets[-1][0]]))
     return f"profile {where[0]['profile']}, {where[0]['data']} data, {devices}, {share} % of the published optimiser budget"
 
 
@@ -139,7 +137,6 @@ def frame(rows: list[dict]) -> pd.DataFrame:
 
 def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> list[dict]:
     """Claims in words, each a rule over the tables."""
-    branch, elm, lstm = (tables[name] for name in MODELS)
     where = labels(runs["neuronio_branch_elm"])
 
     def at(table, **cell):
@@ -167,27 +164,25 @@ def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> l
             row("Fig 2", *values, where) for values in zip(items, [0.0] * 2, gaps, stds, [seeds] * 2, [0.0] * 2, good)
         ]
 
-    def pair(ours, better, theirs, worse):
+    def pair(ours, better, size, theirs, worse, worse_size):
         """A comparison has the budget of the run that had less."""
-        names = dict(zip(MODELS, (branch, elm, lstm), strict=True))
-        budgets = [
-            labels(runs[name])["budget"] for table, _ in (better, worse) for name in names if names[name] is table
-        ]
+        budget = min(labels(runs[name])["budget"] for name in (better, worse))
         return above(
-            ours, at(better[0], size=better[1]), theirs, at(worse[0], size=worse[1]), where | {"budget": min(budgets)}
+            ours, at(tables[better], size=size), theirs, at(tables[worse], size=worse_size), where | {"budget": budget}
         )
 
+    branch, elm, lstm = MODELS
     pairs = [
-        pair("ELM (d_m=20)", (elm, 20), "an LSTM of as many parameters (n=10)", (lstm, 10)),
-        pair("ELM (d_m=20)", (elm, 20), "an LSTM of 1.5 times its parameters (n=15)", (lstm, 15)),
-        pair("Branch-ELM (d_m=20)", (branch, 20), "an LSTM of 1.3 times its parameters (n=2)", (lstm, 2)),
-        pair("Branch-ELM (d_m=20)", (branch, 20), "an LSTM of 9.7 times its parameters (n=15)", (lstm, 15)),
+        pair("ELM (d_m=20)", elm, 20, "an LSTM of as many parameters (n=10)", lstm, 10),
+        pair("ELM (d_m=20)", elm, 20, "an LSTM of 1.5 times its parameters (n=15)", lstm, 15),
+        pair("Branch-ELM (d_m=20)", branch, 20, "an LSTM of 1.3 times its parameters (n=2)", lstm, 2),
+        pair("Branch-ELM (d_m=20)", branch, 20, "an LSTM of 9.7 times its parameters (n=15)", lstm, 15),
     ]
     headline = "Branch-ELM with about 8 thousand parameters (d_m=20) reaches AUC 0.991"
     return [
-        passes("headline", headline, "neuronio_branch_elm", 20),
-        passes("Fig 2", "ELM with about 53 thousand parameters (d_m=20) reaches AUC 0.991", "neuronio_elm", 20),
-        passes("Fig 2", "LSTM with 266 thousand parameters (n=50) reaches AUC 0.991", "neuronio_lstm", 50),
+        passes("headline", headline, branch, 20),
+        passes("Fig 2", "ELM with about 53 thousand parameters (d_m=20) reaches AUC 0.991", elm, 20),
+        passes("Fig 2", "LSTM with 266 thousand parameters (n=50) reaches AUC 0.991", lstm, 50),
         *(line for two in pairs for line in two),
     ]
 

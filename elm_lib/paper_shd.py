@@ -103,12 +103,15 @@ def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> l
                 row(figure, item, np.nan, margin, np.nan, np.nan, 0.0, margin > 0 if margin == margin else None, where)
             )
 
+        def unless_chance(best, margin, learned=chance + NEAR_CHANCE):
+            """To stand above something that learned nothing shows nothing: the margin, or by how much `best` misses having learned."""
+            return best - learned if best < learned else margin
+
         fine, below_10, coarse = [1, 2, 4], [1, 2, 4, 6, 8], [50, 100]
-        learned = chance + NEAR_CHANCE  # to stand above something that learned nothing shows nothing
-        elm = mean("ELM", fine)
-        claim(f"{title}: ELM above LSTM at bins of 1 to 4 ms, by", elm - mean("LSTM", fine) if not elm < learned else -abs(elm - learned))  # fmt: skip
+        elm, branch = mean("ELM", fine), mean("Branch-ELM", fine)
+        claim(f"{title}: ELM above LSTM at bins of 1 to 4 ms, by", unless_chance(elm, elm - mean("LSTM", fine)))
         claim(f"{title}: Branch-ELM at 1 to 4 ms keeps its accuracy at 10 to 20 ms within 0.05, margin",
-              mean("Branch-ELM", fine) - mean("Branch-ELM", [10, 20]) + 0.05 if not mean("Branch-ELM", fine) < learned else mean("Branch-ELM", fine) - learned)  # fmt: skip
+              unless_chance(branch, branch - mean("Branch-ELM", [10, 20]) + 0.05))  # fmt: skip
         for model in ("ELM", "Branch-ELM"):
             claim(
                 f"{title}: accuracy of {model} falls from 10 ms to bins of 50 and 100 ms, by",
@@ -116,18 +119,12 @@ def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> l
             )
         snn = accuracy["SNN"].dropna() if "SNN" in accuracy else pd.Series(dtype=float)
         if name == "shd":
-            around = (
-                snn.reindex([10, 20, 50]).max() - snn.drop([10, 20, 50], errors="ignore").max()
-                if len(snn) > 3
-                else np.nan
-            )
-            claim(
-                f"{title}: SNN best at bins of 10 to 50 ms, by",
-                around if not snn.max() < learned else snn.max() - learned,
-            )
+            middle = snn.index.isin([10, 20, 50])
+            around = snn[middle].max() - snn[~middle].max() if len(snn) > 3 else np.nan
+            claim(f"{title}: SNN best at bins of 10 to 50 ms, by", unless_chance(snn.max(), around))
         else:
-            claim(f"{title}: LSTM within 0.1 of chance below 10 ms, margin", learned - mean("LSTM", below_10))
             claim(
-                f"{title}: SNN within 0.1 of chance at every bin, margin", learned - snn.max() if len(snn) else np.nan
+                f"{title}: LSTM within 0.1 of chance below 10 ms, margin", chance + NEAR_CHANCE - mean("LSTM", below_10)
             )
+            claim(f"{title}: SNN within 0.1 of chance at every bin, margin", chance + NEAR_CHANCE - snn.max())
     return rows

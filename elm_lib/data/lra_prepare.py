@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-import joblib
 import numpy as np
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits
@@ -24,8 +20,9 @@ from elm_lib.data.lra_real import grey_levels
 from elm_lib.data.lra_schema import FIRST_SYMBOL, FORMS, SOURCES, SPLITS, SplitWriter, open_split
 from elm_lib.data.lra_text import PRINTABLE, deal, pair_halves, read_reviews, vocabulary, write_texts
 from elm_lib.errors import DataError
-from elm_lib.processes import die_with, progress
+from elm_lib.processes import progress
 from elm_lib.simulate import listops, pathfinder, pathfinder_parts
+from elm_lib.simulate.workers import pool, usable_cores
 
 PREPARE_VERSION = 1  # raise it when the same settings give other files
 _DRAWN = ("pathfinder", "pathfinder_x")
@@ -41,7 +38,7 @@ def prepare(wanted: Lra, found: dict[str, str], *, raw: Path, out: Path, workers
     A task whose files are there, made by the same settings, is left as it is. Raises DataError.
     """
     tasks = dict(wanted.tasks())
-    workers = workers or joblib.cpu_count()
+    workers = workers or usable_cores()
     missing = {
         task: asked for task, asked in tasks.items() if not _is_done(out / task, _provenance(wanted, task, found))
     }
@@ -141,13 +138,8 @@ def _drawing(n_pictures: int, workers: int) -> Iterator[Callable]:
         yield map
         return
     pathfinder.generate(0, 1, 0)  # compile here, once; the workers find the machine code in numba's cache
-    context = multiprocessing.get_context("spawn")  # fork is unsafe beside threads, and a Jupyter kernel has some
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=die_with, initargs=(os.getpid(),)) as pool:
-        try:
-            yield pool.map
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    with pool(workers) as executor:
+        yield executor.map
 
 
 def _digits(folder: Path, asked: LraTask, seed: int, provenance: dict) -> None:

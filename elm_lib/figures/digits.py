@@ -29,8 +29,14 @@ def words(recordings: Recordings, which: Sequence[int], titles: Sequence[str]) -
 
 
 def adding(recordings: Recordings, pair: Sequence[int]) -> Figure:
-    """Two digits of one second each, one after the other; the line between them is not part of the input."""
+    """Two digits of one second each, one after the other."""
     figure, axis = plt.subplots(figsize=(4.2, 2.2), constrained_layout=True)
+    sum_of_two(axis, recordings, pair)
+    return figure
+
+
+def sum_of_two(axis, recordings: Recordings, pair: Sequence[int], letter: str = "") -> None:
+    """A sample of SHD-Adding; the line between its digits is not part of the input."""
     parts = [recordings.spikes(i) for i in pair]
     raster(
         axis,
@@ -39,5 +45,4 @@ def adding(recordings: Recordings, pair: Sequence[int]) -> Figure:
     )
     axis.axvline(1, color=COLORS["LSTM"], ls="--", lw=0.8)
     digits = [int(recordings.label[i]) % 10 for i in pair]
-    axis.set(xlim=(0, 2), title=f"{digits[0]} + {digits[1]} = {sum(digits)}")
-    return figure
+    axis.set(xlim=(0, 2), title=f"{letter}{digits[0]} + {digits[1]} = {sum(digits)}")

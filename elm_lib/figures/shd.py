@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from elm_lib.data.shd import Recordings
-from elm_lib.figures.digits import raster
+from elm_lib.figures.digits import sum_of_two
 from elm_lib.figures.style import COLORS
 
 SPLITS = ("train", "valid", "test")
@@ -64,16 +63,7 @@ def adding(
     """Figure 5: a) a sample of SHD-Adding; b-d) accuracy over bin size; e, f) test accuracy of the ELM at 2 ms over d_m, and over
     the longest initial tau_m (both of `paper_shd.ablation`)."""
     figure, axes = plt.subplots(2, 3, figsize=(7.5, 4.8), constrained_layout=True)
-    sample = axes[0, 0]
-    parts = [recordings.spikes(i) for i in pair]
-    raster(
-        sample,
-        np.concatenate([time_s[time_s < 1].astype(np.float64) + k for k, (time_s, _) in enumerate(parts)]),
-        np.concatenate([channel[time_s < 1] for time_s, channel in parts]),
-    )
-    sample.axvline(1, color="grey", ls="--", lw=0.8)
-    digits = [int(recordings.label[i]) % 10 for i in pair]
-    sample.set(xlim=(0, 2), title=f"a) {digits[0]} + {digits[1]} = {sum(digits)}")
+    sum_of_two(axes[0, 0], recordings, pair, letter="a) ")
     sweeps([axes[0, 1], axes[0, 2], axes[1, 0]], table, "bcd")
     for axis in (axes[0, 1], axes[0, 2], axes[1, 0]):
         axis.tick_params(labelbottom=True, labelleft=True)

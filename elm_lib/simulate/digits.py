@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import io
 import json
-import multiprocessing
 import os
 import shutil
-import signal
 import zipfile
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from contextlib import nullcontext
 from functools import lru_cache
 from importlib.metadata import version
@@ -25,7 +23,7 @@ from elm_lib import processes
 from elm_lib.data.files import need_space, write_atomically
 from elm_lib.data.shd import read_provenance, write_recordings
 from elm_lib.simulate import cochlea, speech
-from elm_lib.simulate.workers import usable_cores
+from elm_lib.simulate.workers import pool, usable_cores
 
 GENERATOR_VERSION = 1  # raise it when the same arguments give other data
 PART = 20  # utterances of one file that a worker writes
@@ -148,21 +146,10 @@ def _run(jobs: list[tuple], workers: int, parts: Path):
         _write_transfer(parts, map)
         yield from (_write_part(*job) for job in jobs)
         return
-    context = multiprocessing.get_context("spawn")  # fork is unsafe beside threads, and a Jupyter kernel has some
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(os.getpid(),)) as pool:
-        try:
-            _write_transfer(parts, pool.map)
-            for future in as_completed([pool.submit(_write_part, *job) for job in jobs]):
-                yield future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _begin(parent: int) -> None:
-    """A killed parent must not leave workers that write into the next run's folder."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    processes.die_with(parent)
+    with pool(workers) as executor:
+        _write_transfer(parts, executor.map)
+        for future in as_completed([executor.submit(_write_part, *job) for job in jobs]):
+            yield future.result()
 
 
 def _transfer_path(parts: Path) -> Path:

@@ -7,12 +7,8 @@ goes on where it stopped.
 
 from __future__ import annotations
 
-import ctypes
-import multiprocessing
 import os
-import signal
-import sys
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -24,7 +20,7 @@ from elm_lib.data.neuronio import open_simulations, write_simulations
 from elm_lib.errors import DataError
 from elm_lib.simulate import inputs, l5pc
 from elm_lib.simulate.morphology import Cell, load_cell
-from elm_lib.simulate.workers import usable_cores
+from elm_lib.simulate.workers import pool, usable_cores
 
 GENERATOR_VERSION = 1  # raise it when the same arguments give other data
 BYTES_PER_MS = 45  # of one simulation on disk: about 14 input spikes, an offset and a voltage
@@ -145,25 +141,6 @@ def _run(jobs: list[tuple], workers: int, cell: Cell):
         return
     # Compile here, once; the workers find the machine code in numba's cache.
     l5pc.simulate(cell, np.zeros((1, 2), np.int64), np.zeros(0, np.uint16), dt_ms=1.0)
-    context = multiprocessing.get_context("spawn")  # fork is unsafe beside threads, and a Jupyter kernel has some
-    with ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_die_with_parent, initargs=(os.getpid(),)
-    ) as pool:
-        futures = [pool.submit(_write_batch, *job) for job in jobs]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _die_with_parent(parent: int) -> None:
-    """A killed parent must not leave workers that write into the next run's folder (Linux; elsewhere they end
-    with their pipe)."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
+    with pool(workers) as executor:
+        for future in as_completed([executor.submit(_write_batch, *job) for job in jobs]):
+            yield future.result()
