@@ -218,7 +218,7 @@ class Params(Strict):
 
         def limited(train: Train) -> dict[str, int]:
             wanted = {"epochs": cap.epochs, "batches_per_epoch": cap.batches_per_epoch}
-            return {key: min(getattr(train, key), most or getattr(train, key)) for key, most in wanted.items()}
+            return {key: most for key, most in wanted.items() if most and most < getattr(train, key)}
 
         train = full.train.model_copy(update=limited(full.train))
         each = {
