@@ -16,7 +16,9 @@ def tau_s(table: pd.DataFrame, label: str) -> Figure:
     axis.plot(table["size"], table.test_mean, marker="s", color=COLORS["ELM"], label="mean")
     axis.plot(table["size"], table.test_max, marker="^", ls="--", color=COLORS["Branch-ELM"], label="maximum")
     axis.axhline(50, color="grey", lw=0.8, ls=":", label="chance")
-    axis.set(xlabel=r"$\tau_s$ (ms)", ylabel="test accuracy (%)", ylim=(45, 100), title="ELM on Pathfinder-X")
+    axis.set(
+        xlabel=r"$\tau_s$ (ms)", ylabel="test accuracy (%)", xlim=(0, 210), ylim=(45, 100), title="ELM on Pathfinder-X"
+    )
     axis.legend(loc="upper left")
     figure.suptitle(label, fontsize=6, color="grey")
     return figure
