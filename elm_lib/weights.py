@@ -29,9 +29,8 @@ def save(runs: list[Run], folder: str | Path, experiment: str) -> None:
         source = Path(run.folder) / "model.safetensors"
         if source.exists():  # a divergent run has none
             shutil.copyfile(source, folder / f"{_name(size(run), run.seed)}.safetensors")
-    write_json(
-        folder / MODEL_JSON, {_name(size(run), run.seed): {"task": run.task, "model": run.model} for run in runs}
-    )
+    made = {_name(size(run), run.seed): {"task": run.task, "options": run.options, "model": run.model} for run in runs}
+    write_json(folder / MODEL_JSON, made)
 
 
 def _name(size, seed: int) -> str:
@@ -56,7 +55,6 @@ def load(path: Path) -> nn.Module:
         if not needed.is_file():
             raise DataError(f"{needed} is missing: run `dvc repro train@{path.parent.name}`")
     entry = json.loads(description.read_text())[path.stem]
-    task = task_class(entry["task"])
-    model = build(entry["model"], input_size=task.input_size, d_o=task.d_o)
+    model = build(entry["model"], **task_class(entry["task"]).sizes(**entry["options"]))
     model.load_state_dict(load_file(path))
     return model.eval()

@@ -41,7 +41,7 @@ def _legend(axis) -> None:
     for marker, line, alpha, name in (("s", "--", 1, "this run"), ("o", "-", 0.3, "published")):
         handles.append(axis.plot([], [], color="grey", marker=marker, ls=line, alpha=alpha)[0])
         labels.append(name)
-    axis.legend(handles, labels, loc="lower right", fontsize=5.5)
+    axis.figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=6)
 
 
 def default(table: pd.DataFrame, label: str) -> Figure:
