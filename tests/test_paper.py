@@ -29,7 +29,7 @@ def _runs(experiment, auc_and_rmse, budget=1.0, **changes) -> pd.DataFrame:
 def _verdicts(branch, elm, lstm):
     runs = {name: _runs(name, scores) for name, scores in zip(paper.MODELS, (branch, elm, lstm))}
     tables = {name: paper.neuronio_table(runs[name], model) for name, (_, model) in paper.MODELS.items()}
-    return paper.verdicts(tables, runs).set_index(["claim", "item"])
+    return paper.frame(paper.verdicts(tables, runs)).set_index(["claim", "item"])
 
 
 GOOD = ({20: [(0.9924, 0.638)] * 3}, {20: [(0.9918, 0.643)]}, {10: [(0.985, 0.75)], 15: [(0.9864, 0.717)]})
@@ -100,7 +100,7 @@ def test_a_baseline_that_learned_nothing_proves_nothing_and_divergence_is_not_si
     runs["neuronio_lstm"] = runs["neuronio_lstm"].assign(profile="smoke")
     tables = {name: paper.neuronio_table(runs[name], model) for name, (_, model) in paper.MODELS.items()}
     with pytest.raises(DataError, match="not put into one table"):
-        paper.verdicts(tables, runs)
+        paper.frame(paper.verdicts(tables, runs))
 
 
 def test_a_table_without_a_run_says_what_to_run(tmp_path):
@@ -130,7 +130,7 @@ def test_results_agree_among_themselves():
     runs = {name: paper.read_runs(ROOT / "results", name) for name in paper.MODELS}
     tables = {name: paper.neuronio_table(runs[name], model) for name, (_, model) in paper.MODELS.items()}
     written = pd.read_csv(ROOT / "results" / paper.VERDICTS)
-    expected = pd.read_csv(io.StringIO(paper.verdicts(tables, runs).to_csv(index=False)))
+    expected = pd.read_csv(io.StringIO(paper.frame(paper.verdicts(tables, runs)).to_csv(index=False)))
     pd.testing.assert_frame_equal(written, expected)
     for name, (claim, _) in paper.MODELS.items():
         table = pd.read_csv(ROOT / "results/tables" / f"tab{claim.split()[1]}.csv")

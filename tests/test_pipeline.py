@@ -67,8 +67,8 @@ def test_a_stage_says_what_it_uses(name, stage, item):
     deps = {dep for dep in stage["deps"] if dep.startswith("elm_lib/") and dep.endswith(".py")}
     assert expected <= deps, f"missing: {sorted(expected - deps)}"
     # what is listed beyond that is code found by name at run time: models and tasks
-    assert all(dep.startswith(("elm_lib/baselines/", "elm_lib/neuron", "elm_lib/recurrence/", "elm_lib/tasks/", "elm_lib/official", "elm_lib/traces",
-                               "elm_lib/data/", "elm_lib/masks", "elm_lib/metrics")) for dep in deps - expected), sorted(deps - expected)  # fmt: skip
+    assert all(dep.startswith(("elm_lib/baselines/", "elm_lib/neuron", "elm_lib/recurrence/", "elm_lib/tasks/", "elm_lib/official", "elm_lib/traces", "elm_lib/masks",
+                               "elm_lib/data/", "elm_lib/metrics")) for dep in deps - expected), sorted(deps - expected)  # fmt: skip
     assert source in stage["deps"]
     assert all((ROOT / dep).exists() for dep in stage["deps"] if dep.startswith(("elm_lib", "notebooks")))
 
