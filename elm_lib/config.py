@@ -14,10 +14,17 @@ from elm_lib.optimisation import Strict, Train
 PROFILES = ("smoke", "laptop", "desk", "paper")
 
 
+class Change(Strict):
+    """What is different at one value of `vary`, say another data set of the same collection."""
+
+    model: dict[str, Any] = {}
+    train: dict[str, Any] = {}
+
+
 class Experiment(Strict):
     """One table or figure: a model, the one argument that is varied, seeds."""
 
-    data: Literal["neuronio", "shd"]
+    data: Literal["neuronio", "shd", "lra"]
     claim: str
     model: dict[str, Any]
     task: dict[str, Any]  # options of elm_lib.tasks.<data>
@@ -25,6 +32,16 @@ class Experiment(Strict):
     values: list[Any]
     train: Train
     seeds: list[NonNegativeInt]
+    each: dict[str, Change] = {}  # value of `vary` -> keys of model and train that replace those above
+
+    @model_validator(mode="after")
+    def _each_names_values(self):
+        strange = set(self.each) - set(map(str, self.values))
+        if strange:
+            raise ValueError(f"each: {sorted(strange)} is none of values = {self.values}")
+        for value in self.each:
+            self.train_at(value)
+        return self
 
     @model_validator(mode="after")
     def _vary_is_known(self):
@@ -33,6 +50,20 @@ class Experiment(Strict):
         if not self.values or not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"values = {self.values}, seeds = {self.seeds}: at least one of each, no seed twice")
         return self
+
+    def model_at(self, value) -> dict[str, Any]:
+        """The model at a value of `vary`; a change of kind replaces it whole."""
+        change = self.each.get(str(value), Change()).model
+        varied = {self.vary: value} if self.vary in self.model else {}
+        return (change if "kind" in change else self.model | change) | varied
+
+    def options_at(self, value) -> dict[str, Any]:
+        """The options of the task at a value of `vary`."""
+        return self.task | ({self.vary: value} if self.vary in self.task else {})
+
+    def train_at(self, value) -> Train:
+        """How a run at a value of `vary` is trained."""
+        return Train.model_validate(self.train.model_dump() | self.each.get(str(value), Change()).train)
 
 
 class Split(Strict):
@@ -152,7 +183,7 @@ class Profile(Strict):
     lra: Lra
     cap: Cap
     caps: dict[str, Cap] = {}  # of single experiments, in place of cap
-    points: dict[str, list[Any] | None]  # values of `vary` to run; None: all
+    points: dict[str, list[Any] | None]  # values of `vary` to run; None: all; []: this profile does not run it
     runner: Runner
 
 
@@ -176,25 +207,33 @@ class Params(Strict):
                 )
             for experiment, points in profile.points.items():
                 strange = [value for value in points or [] if value not in self.experiments[experiment].values]
-                if strange or points == []:
+                if strange:
                     raise ValueError(
-                        f"profiles.{name}.points.{experiment} = {points}: give values of the experiment, or null for all"
+                        f"profiles.{name}.points.{experiment} = {points}: give values of the experiment, null for all, [] for none"
                     )
         return self
 
     def capped(self, experiment: str, profile: str) -> tuple[Experiment, float]:
-        """An experiment under a profile, and the fraction of the published optimiser budget that each run gets."""
+        """An experiment under a profile, and the fraction of the published optimiser budget that each run gets (at least)."""
         full, limits = self.experiment(experiment), self.profiles[profile]
         cap = limits.caps.get(experiment, limits.cap)
-        train = full.train.model_copy(update={
-            "epochs": min(full.train.epochs, cap.epochs or full.train.epochs),
-            "batches_per_epoch": min(full.train.batches_per_epoch, cap.batches_per_epoch or full.train.batches_per_epoch),
-        })  # fmt: skip
+
+        def limited(train: Train) -> dict[str, int]:
+            wanted = {"epochs": cap.epochs, "batches_per_epoch": cap.batches_per_epoch}
+            return {key: most for key, most in wanted.items() if most and most < getattr(train, key)}
+
+        train = full.train.model_copy(update=limited(full.train))
+        each = {
+            value: change.model_copy(update={"train": change.train | limited(full.train_at(value))})
+            for value, change in full.each.items()
+        }
         points = limits.points[experiment]
         values = full.values if points is None else points
-        return full.model_copy(
-            update={"train": train, "values": values, "seeds": full.seeds[: cap.seeds]}
-        ), train.steps / full.train.steps
+        capped = full.model_copy(
+            update={"train": train, "values": values, "seeds": full.seeds[: cap.seeds], "each": each}
+        )
+        shares = [capped.train_at(value).steps / full.train_at(value).steps for value in values]
+        return capped, min(shares, default=train.steps / full.train.steps)
 
     def experiment(self, name: str) -> Experiment:
         if name not in self.experiments:

@@ -30,6 +30,8 @@ def count(model: nn.Module, steps: int = 500) -> int:
         return steps * (8 * n * (model.input_size + n) + 13 * n + (2 * n + 1) * (model.d_o or 0))
     if isinstance(model, SNN):
         return steps * model.n * (3 * model.source.shape[1] + 8)
+    if hasattr(model, "flops"):  # a model that knows its own rule
+        return model.flops(steps, count)
     if not isinstance(model, ELM):
         raise TypeError(f"no FLOP rule for {type(model).__name__}: add one to elm_lib/flops.py")
     synapses = (6 if isinstance(model, BranchELM) else 4) * model.n_synapse

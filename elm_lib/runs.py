@@ -39,6 +39,10 @@ ENGINES = (
     "data/prefetch.py",
 )
 
+# what every table of runs has, in this order but for the arguments of model and task
+RUN_COLUMNS = ["experiment", "size", "seed", "profile", "source", "morphology", "budget", "vary", "device", "parameters", "flops",
+               "diverged", "steps", "best_epoch"]  # fmt: skip
+
 
 class RunError(RuntimeError):
     """A training run failed in its own process; the line says which, why, and where its log is."""
@@ -57,36 +61,27 @@ def plan(params: Params, experiment: str, profile: str, *, data: str | Path, fol
 
     Where a run is made is not part of its name: one that was made on a GPU counts on a laptop, and its result says so.
     """
-    capped, budget = params.capped(experiment, profile)
-    manifest, task = read_manifest(Path(data)), task_class(capped.data)
-    code, device, runner = (
-        code_version("elm_lib.training", f"elm_lib.tasks.{capped.data}", model_class(capped.model).__module__),
-        pick_device(params.device),
-        params.profiles[profile].runner,
-    )
+    full, (capped, _) = params.experiment(experiment), params.capped(experiment, profile)
+    task, device, runner = task_class(capped.data), pick_device(params.device), params.profiles[profile].runner
     runs = []
     for value in capped.values:
+        options, model, train = capped.options_at(value), capped.model_at(value), capped.train_at(value)
+        manifest = read_manifest(Path(data), options.get("name"))
+        code = code_version("elm_lib.training", f"elm_lib.tasks.{capped.data}", model_class(model).__module__)
+        try:
+            task.sizes(**options)
+            follow = task.arguments(**options) if hasattr(task, "arguments") else {}
+        except TypeError as error:  # an option that the task does not have, or lacks
+            raise ConfigError(f"params.yaml: experiments.{experiment}.task: {error}") from None
+        model = {k: v for k, v in follow.items() if k in arguments_of(model_class(model))} | model
         for seed in capped.seeds:
-            varied = {capped.vary: value}
-            options = capped.task | (varied if capped.vary in capped.task else {})
-            try:
-                task.sizes(**options)
-                follow = task.arguments(**options) if hasattr(task, "arguments") else {}
-            except TypeError as error:  # an option that the task does not have, or lacks
-                raise ConfigError(f"params.yaml: experiments.{experiment}.task: {error}") from None
-            model = {k: v for k, v in follow.items() if k in arguments_of(model_class(capped.model))} | capped.model
-            decides = {
-                "model": model | (varied if capped.vary in capped.model else {}),
-                "options": options,
-                "train": capped.train.model_dump(),
-                "seed": seed,
-            }
+            decides = {"model": model, "options": options, "train": train.model_dump(), "seed": seed}
             key = digest({**decides, "data": manifest["sha256"], "code": code})[:16]
             labels = {
                 "profile": profile,
                 "source": manifest["source"],
                 "morphology": manifest.get("morphology", ""),
-                "budget": budget,
+                "budget": train.steps / full.train_at(value).steps,
                 "vary": capped.vary,
                 "commit": commit(),
             }
@@ -190,8 +185,12 @@ def _steps_done(run: Run) -> int:
 def collect(runs: list[Run]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Results, learning curves and cost of finished runs, a row each run (each epoch of a run).
 
-    Cost (wall time, device) is kept apart: it differs from one execution to the next, results do not.
+    Cost (wall time, device) is kept apart: it differs from one execution to the next, results do not. Without a run the tables
+    are empty.
     """
+    if not runs:
+        columns = (RUN_COLUMNS, ["size", "seed", "epoch", "step", "train_loss"], ["size", "seed"])
+        return tuple(pd.DataFrame(columns=names) for names in columns)
     results, curves, costs = [], [], []
     for run in runs:
         content, task = json.loads(run.result.read_text()), task_class(run.task)
@@ -202,7 +201,7 @@ def collect(runs: list[Run]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         }
         names = {"experiment": run.experiment, "size": size(run), "seed": run.seed}
         for prefix, arguments in (("model", run.model), ("task", run.options)):
-            names |= {f"{prefix}_{k}": json.dumps(v) if isinstance(v, list) else v for k, v in arguments.items()}
+            names |= {f"{prefix}_{k}": json.dumps(v) if isinstance(v, list | dict) else v for k, v in arguments.items()}
         labels = dict(content["run"]["labels"])  # as it was run, not as it is asked for now
         made_by = labels.pop("commit", "")
         results.append({**names, **labels, "device": content["device"], **counts, **content["result"]})
@@ -229,9 +228,10 @@ def size(run: Run):
     return json.dumps(value) if isinstance(value, list) else value
 
 
-def read_manifest(data: Path) -> dict:
-    """manifest.json of a prepared data set: its hash, source and morphology. Raises DataError when it is not there."""
-    path = data / "manifest.json"
+def read_manifest(data: Path, name: str | None = None) -> dict:
+    """manifest.json of a prepared data set, or of that name in a collection: its hash, source and morphology. Raises DataError
+    when it is not there."""
+    path = data / (name or "") / "manifest.json"
     if not path.is_file():
         raise DataError(f"{path} is missing: the data set is not prepared; run `dvc repro preprocess_{data.name}`")
     return json.loads(path.read_text())

@@ -14,6 +14,8 @@ def ensure(*needed: str | Path) -> None:
 
     The pipeline passes its own paths, so there this never acts: what is missing there is an error.
     """
+    lra = f"{ROOT}/data/lra"  # a collection: a manifest each task
+    needed = [f"{lra}/listops/manifest.json" if str(path) == f"{lra}/manifest.json" else path for path in needed]
     missing = [Path(path) for path in needed if Path(path).parts[0] == ROOT and not Path(path).exists()]
     if not missing:
         return
@@ -26,6 +28,9 @@ def ensure(*needed: str | Path) -> None:
         elif path.parts[1] == "data" and path.parts[2] == "shd":
             run(Path("download_shd.ipynb"), done / "download_shd.ipynb", {})
             run(Path("preprocess_shd.ipynb"), done / "preprocess_shd.ipynb", {})
+        elif path.parts[1:3] == ("data", "lra"):
+            run(Path("download_lra.ipynb"), done / "download_lra.ipynb", {})
+            run(Path("preprocess_lra.ipynb"), done / "preprocess_lra.ipynb", {})
         elif path.parts[1] in ("data", "raw"):
             run(Path("download.ipynb"), done / "download.ipynb", {})
             run(Path("preprocess_neuronio.ipynb"), done / "preprocess_neuronio.ipynb", {})

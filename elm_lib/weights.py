@@ -20,9 +20,9 @@ from elm_lib.tasks import task_class
 MODEL_JSON = "model.json"
 
 
-def save(runs: list[Run], folder: str | Path) -> None:
+def save(runs: list[Run], folder: str | Path, experiment: str) -> None:
     """folder/<experiment>/<size>_<seed>.safetensors of every run that did not diverge, and model.json."""
-    folder = Path(folder) / runs[0].experiment
+    folder = Path(folder) / experiment
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for run in runs:

@@ -47,6 +47,11 @@ def _set(*keys_and_value):
         ),
         (_set("experiments", "neuronio_elm", "vary", "d_tree"), ["vary", "d_tree"]),
         (_set("profiles", "smoke", "points", "typo", [1]), ["profiles.smoke.points", "typo"]),
+        (_set("experiments", "lra_elm", "each", "cifar", {"train": {"epochs": 2}}), ["experiments.lra_elm", "cifar"]),
+        (
+            _set("experiments", "lra_elm", "each", "text", "train", {"lr": "fast"}),
+            ["experiments.lra_elm", "lr", "fast"],
+        ),
         (_set("profiles", "desk", "neuronio", "test", "dt_ms", 0.2), ["profiles.desk.neuronio.test.dt_ms = 0.2"]),
         (_set("profiles", "desk", "runner", "jobs", 0), ["profiles.desk.runner.jobs = 0"]),
         (lambda raw: raw["profiles"]["desk"].pop("cap"), ["'profiles.desk.cap' is missing"]),
@@ -84,9 +89,7 @@ def test_every_experiment_builds_and_the_paper_profile_is_the_published_budget()
     params = config.load(ROOT / "params.yaml")
     for name, experiment in params.experiments.items():
         for value in experiment.values:
-            changed = {experiment.vary: value}
-            options = experiment.task | (changed if experiment.vary in experiment.task else {})
-            model = experiment.model | (changed if experiment.vary in experiment.model else {})
+            options, model = experiment.options_at(value), experiment.model_at(value)
             build(model, **task_class(experiment.data).sizes(**options))
         capped, budget = params.capped(name, "paper")
         assert capped == experiment
@@ -94,7 +97,8 @@ def test_every_experiment_builds_and_the_paper_profile_is_the_published_budget()
         for profile in params.profiles:
             capped, budget = params.capped(name, profile)
             assert all(value in experiment.values for value in capped.values)
-            assert capped.train.steps / experiment.train.steps == budget
+            shares = [capped.train_at(value).steps / experiment.train_at(value).steps for value in capped.values]
+            assert budget == min(shares, default=budget)
             assert capped.train.lr == experiment.train.lr  # a profile caps, it does not change
 
 

@@ -75,7 +75,8 @@ def test_pieces_make_up_the_batch_and_are_no_longer_than_they_need(tmp_path):
     batch = LraData(tmp_path, "retrieval", steps=12).batch(0, 0, 0, 10)
     whole = batch.x.dense().view(2, 10, 12, -1)
     for n, trim in ((3, True), (3, False), (10, True), (99, True), (1, False)):
-        parts = batch.pieces(n, trim)
+        parts, shares = zip(*batch.pieces(n, trim))
+        assert shares == tuple(len(part) / 10 for part in parts)
         assert sum(len(part) for part in parts) == 10
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
         first = 0

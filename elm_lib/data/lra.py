@@ -36,22 +36,23 @@ class Batch:
     index: Tensor  # int64 (B,): place in the split
     n_tokens: int
     is_full: bool  # no sequence is shorter than T
+    value: Tensor | None = None  # float (S, B, T): what each step's entry is worth; None: 1
 
     @property
     def x(self) -> Spikes:
-        """One entry of value 1 in each valid step, none in padding: (S B, T, n_tokens).
+        """One entry in each valid step, of value 1 unless `dropped`, none in padding: (S B, T, n_tokens).
 
         Of retrieval, the B first sequences come before the B second ones: one network reads both, and
         `y.view(2, B, ...)` parts them.
         """
         sequences, samples, steps = self.tokens.shape
         flat, rows = self.tokens.flatten(), sequences * samples * steps
+        value = torch.ones(rows, device=flat.device) if self.value is None else self.value.flatten()
         if self.is_full:
             row_ptr = torch.arange(rows + 1, device=flat.device)
         else:
             valid = (torch.arange(steps, device=flat.device) < self.length[:, None]).flatten()
-            row_ptr, flat = F.pad(valid.cumsum(0), (1, 0)), flat[valid]
-        value = torch.ones(flat.numel(), device=flat.device)
+            row_ptr, flat, value = F.pad(valid.cumsum(0), (1, 0)), flat[valid], value[valid]
         return Spikes(row_ptr, flat.long(), value, (sequences * samples, steps, self.n_tokens))
 
     @property
@@ -62,14 +63,20 @@ class Batch:
     def __len__(self) -> int:
         return self.label.numel()
 
+    def dropped(self, p: float, rng: np.random.Generator) -> Batch:
+        """The same with input dropout: a step's entry is 0 with probability p, else 1 / (1 - p)."""
+        keep = rng.random(tuple(self.tokens.shape), np.float32) >= p
+        return replace(self, value=torch.from_numpy(keep.astype(np.float32)) / (1 - p)) if p else self
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
         return self._each(Tensor.pin_memory)
 
-    def pieces(self, n: int, trim: bool = True) -> list[Batch]:
-        """At most n parts of nearly equal size, for the accumulation of gradients; call it before `to`.
+    def pieces(self, n: int, trim: bool = True) -> list[tuple[Batch, float]]:
+        """At most n parts of nearly equal size, each with its share of the batch, for the accumulation of gradients; call it
+        before `to`.
 
         trim: shorten each part to its longest sequence. Rows are in order of length, so the early parts are short.
         """
@@ -78,14 +85,16 @@ class Batch:
             rows = slice(int(at[0]), int(at[-1]) + 1)
             lengths = self.lengths[:, rows]
             steps = int(lengths.max()) if trim else self.tokens.shape[-1]
-            parts.append(replace(
+            part = replace(
                 self, tokens=self.tokens[:, rows, :steps], lengths=lengths, label=self.label[rows],
                 index=self.index[rows], is_full=bool((lengths == steps).all()),
-            ))  # fmt: skip
+                value=None if self.value is None else self.value[:, rows, :steps],
+            )  # fmt: skip
+            parts.append((part, len(part) / len(self)))
         return parts
 
     def _each(self, function) -> Batch:
-        names = ("tokens", "lengths", "label", "index")
+        names = ("tokens", "lengths", "label", "index") + (() if self.value is None else ("value",))
         return replace(self, **{name: function(getattr(self, name)) for name in names})
 
 
@@ -187,9 +196,14 @@ class LraData:
         turn, step = divmod(step, self.steps_per_epoch(batch_size))
         return self._read("train", self._order(seed, epoch, turn, batch_size)[step])
 
-    def split_batches(self, split: str, batch_size: int) -> Iterator[Batch]:
-        """Every sample of a split once, from the shortest to the longest; the last batch may be smaller."""
-        order = np.argsort(self.splits[split].lengths.max(1), kind="stable")
+    def split_batches(self, split: str, batch_size: int, most: int | None = None) -> Iterator[Batch]:
+        """Every sample of a split once, from the shortest to the longest; the last batch may be smaller.
+
+        most: of a larger split only so many, evenly spread over it.
+        """
+        n = self.size(split)
+        some = np.arange(n) if most is None or most >= n else np.linspace(0, n - 1, most).astype(np.int64)
+        order = some[np.argsort(self.splits[split].lengths[some].max(1), kind="stable")]
         for first in range(0, len(order), batch_size):
             yield self._read(split, order[first : first + batch_size])
 
