@@ -16,10 +16,14 @@ import tempfile
 import warnings
 from pathlib import Path
 
-import nbformat
 import psutil
 
-from elm_lib.processes import ancestor, die_with
+# jsonschema, below nbformat, would build a grammar of internationalised web addresses at import, 2 s of every stage; it
+# does without when the module is not there, and notebooks hold none of those addresses
+sys.modules.setdefault("rfc3987_syntax", None)
+import nbformat  # noqa: E402
+
+from elm_lib.processes import ancestor, die_with  # noqa: E402
 
 KEEP_METADATA = ("tags",)
 

@@ -101,6 +101,7 @@ def execute(runs: list[Run], runner: Runner) -> None:
         return
     total = sum(run.train["epochs"] * run.train["batches_per_epoch"] for run in missing)
     with progress(total, missing[0].experiment, "step") as bar:
+        bar.initial = sum(_steps_done(run) for run in missing)  # by checkpoints; the rate is of this time's steps
         how = {"debug": _here, "threads": _threads}.get(runner.cluster, _submitted)
         for _ in how(missing, runner):
             bar.n = sum(_steps_done(run) for run in missing)
