@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elm_lib.sparse import Spikes, project
+from elm_lib.traces import filter_traces, first_derivative
 
 THRESHOLD, RESET = 1.0, 0.9
 INHIBITORY = 0.2  # of a layer's neurons; the input is excitatory
@@ -26,22 +27,36 @@ TAU_OUT_MS = 20.0
 SHARPNESS = 10.0  # of the surrogate gradient
 
 
-class _Spike(torch.autograd.Function):
-    """1 where v is above the threshold; backward as if it were the fast sigmoid u / (1 + |u|), u = 10 (v - threshold).
+class _Layer(torch.autograd.Function):
+    """Spikes z_1 ... z_T (T, B, n) and v_T (B, n) of a layer that reads a current (T, B, n) and, through w (n, n), its own z_{t-1}.
 
-    SuperSpike (Zenke and Ganguli 2018, doi:10.1162/neco_a_01086), which the authors of SHD trained their networks with; the paper
-    does not name its own.
+    Backward as if z were the fast sigmoid u / (1 + |u|) of u = 10 (v - threshold): SuperSpike (Zenke and Ganguli 2018,
+    doi:10.1162/neco_a_01086), which the authors of SHD trained their networks with; the paper does not name its own.
     """
 
     @staticmethod
-    def forward(ctx, v):
-        ctx.save_for_backward(v)
-        return (v > THRESHOLD).to(v.dtype)
+    def forward(ctx, current, w, kappa, v_0, z_0):
+        v_all, z_all = (torch.cat([s[None], torch.empty_like(current)]) for s in (v_0, z_0))
+        reset = w - RESET * torch.eye(len(w), dtype=w.dtype, device=w.device)
+        for t, current_t in enumerate(current):
+            v = torch.addmm(current_t, z_all[t], reset, out=v_all[t + 1]).addcmul_(v_all[t], kappa)
+            torch.gt(v, THRESHOLD, out=z_all[t + 1])
+        ctx.save_for_backward(v_all, z_all, reset, kappa)
+        return z_all[1:], v_all[-1].clone()
 
     @staticmethod
-    def backward(ctx, grad):
-        (v,) = ctx.saved_tensors
-        return grad / (1 + SHARPNESS * (v - THRESHOLD).abs()).square()
+    @first_derivative("its spikes have a surrogate gradient alone")
+    def backward(ctx, grad_z, grad_v):
+        v_all, z_all, reset, kappa = ctx.saved_tensors
+        slope = (1 + SHARPNESS * (v_all[1:] - THRESHOLD).abs()).square().reciprocal()
+        errors, dz, dv = torch.empty_like(slope), torch.zeros_like(grad_v), grad_v.clone()  # dv: on v_t but for z_t's part
+        for t in reversed(range(len(slope))):
+            dz.add_(grad_z[t]).mul_(slope[t])
+            torch.add(dv, dz, out=errors[t])
+            torch.mul(errors[t], kappa, out=dv)
+            torch.mm(errors[t], reset.T, out=dz)
+        w = z_all[:-1].flatten(0, 1).T @ errors.flatten(0, 1)
+        return errors, w, (errors * v_all[:-1]).sum((0, 1)), dv, dz
 
 
 class SNN(nn.Module):
@@ -105,22 +120,16 @@ class SNN(nn.Module):
             x = x.transpose(0, 1)
         w_in, w_r, w_ro, w_o = self._matrices()
         current = project(x, w_in)
-        kappa_m, kappa_o = torch.exp(-self.delta_t / self.tau_m), math.exp(-self.delta_t / TAU_OUT_MS)
+        kappa_m = torch.exp(-self.delta_t / self.tau_m)
         kappa_r, kappa_out = kappa_m.split([self.n_r, self.d_o])
         v, z, y = state or (current.new_zeros(x.shape[0], k) for k in (self.n, self.n, self.d_o))
         (v_r, v_o), (z_r, z_o) = v.split([self.n_r, self.d_o], 1), z.split([self.n_r, self.d_o], 1)
-        outputs, spikes = [], 0.0
-        for current_t in current.unbind(1):
-            v_r = torch.addmm(current_t, z_r, w_r) + kappa_r * v_r - RESET * z_r
-            z_r = _Spike.apply(v_r)
-            v_o = z_r @ w_ro + z_o @ w_o + kappa_out * v_o - RESET * z_o
-            z_o = _Spike.apply(v_o)
-            y = kappa_o * y + z_o
-            outputs.append(y)
-            spikes = spikes + z_r.sum() + z_o.sum()
-        self.penalty = self.spike_l1 * spikes / (len(outputs) * x.shape[0] * self.n)
-        y_all = torch.stack(outputs, 1 if self.batch_first else 0)
-        return y_all, (torch.cat([v_r, v_o], 1), torch.cat([z_r, z_o], 1), y)
+        z_r_all, v_r = _Layer.apply(current.transpose(0, 1), w_r, kappa_r, v_r, z_r)
+        z_o_all, v_o = _Layer.apply(z_r_all @ w_ro, w_o, kappa_out, v_o, z_o)
+        self.penalty = self.spike_l1 * (z_r_all.sum() + z_o_all.sum()) / (len(z_r_all) * x.shape[0] * self.n)
+        y_all = filter_traces(z_o_all.transpose(0, 1), y, y.new_tensor(self.delta_t / TAU_OUT_MS))
+        state = torch.cat([v_r, v_o], 1), torch.cat([z_r_all[-1], z_o_all[-1]], 1), y_all[:, -1]
+        return (y_all if self.batch_first else y_all.transpose(0, 1)), state
 
 
 def _draw(n: int, n_synapse: int, before: int, own: int) -> Tensor:
