@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
@@ -39,6 +41,18 @@ class VLSTM(LSTM):
         return (outputs if self.w_y is None else self.w_y(outputs)), (h_all[-1:], c[None])
 
 
+@contextmanager
+def denormals_flushed():
+    """Numbers below 1e-38 count as 0 here. A gradient that vanishes over hundreds of steps ends in them, and arithmetic with them
+    is many times slower."""
+    before = bool(torch.tensor(2e-38) * 0.1 == 0)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
+
+
 class _Cell(torch.autograd.Function):
     """h_1 ... h_T (T, B, n) and c_T (B, n) from the input's part of the gates (T, B, 4 n: i, f, g, o), h_0, c_0, the mask of h (B, n)
     and w_hh (4 n, n).
@@ -72,14 +86,15 @@ class _Cell(torch.autograd.Function):
         slope = torch.stack([g * i * (1 - i), c_all[:-1] * f * (1 - f), i * (1 - g.square()), tanh_c * o * (1 - o)], 2)
         errors = torch.empty_like(slope)  # of the gates before their activation, (T, B, 4, n)
         dh, dc = grad_h[-1].clone(), grad_c.clone()
-        for t in reversed(range(len(gates))):
-            dc.addcmul_(dh, to_c[t])
-            torch.mul(slope[t, :, :3], dc[:, None], out=errors[t, :, :3])
-            torch.mul(slope[t, :, 3], dh, out=errors[t, :, 3])
-            dc.mul_(f[t])
-            torch.mm(errors[t].flatten(1), w_hh, out=dh).mul_(mask)
-            if t:
-                dh.add_(grad_h[t - 1])
+        with denormals_flushed():
+            for t in reversed(range(len(gates))):
+                dc.addcmul_(dh, to_c[t])
+                torch.mul(slope[t, :, :3], dc[:, None], out=errors[t, :, :3])
+                torch.mul(slope[t, :, 3], dh, out=errors[t, :, 3])
+                dc.mul_(f[t])
+                torch.mm(errors[t].flatten(1), w_hh, out=dh).mul_(mask)
+                if t:
+                    dh.add_(grad_h[t - 1])
         errors = errors.flatten(2)
         kept = h_all[:-1] * mask
         return errors, dh, dc, None, errors.flatten(0, 1).T @ kept.flatten(0, 1)
