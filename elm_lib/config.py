@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
 
 from elm_lib.errors import ConfigError
 from elm_lib.optimisation import Strict, Train
@@ -64,6 +64,23 @@ class Experiment(Strict):
     def train_at(self, value) -> Train:
         """How a run at a value of `vary` is trained."""
         return Train.model_validate(self.train.model_dump() | self.each.get(str(value), Change()).train)
+
+
+def _say_data_to_each(group: Any) -> Any:
+    """`data` stands once, at the group: DVC reads it there."""
+    if not isinstance(group, dict):
+        return group
+    entries = {name: entry for name, entry in group.items() if name != "data"}
+    twice = [name for name, entry in entries.items() if isinstance(entry, dict) and "data" in entry]
+    if twice:
+        raise ValueError(f"{twice} say data again: it stands at the group alone")
+    return {
+        name: entry | {"data": group.get("data")} if isinstance(entry, dict) else entry
+        for name, entry in entries.items()
+    }
+
+
+Group = Annotated[dict[str, Experiment], BeforeValidator(_say_data_to_each)]
 
 
 class Split(Strict):
@@ -182,41 +199,59 @@ class Profile(Strict):
     shd: Shd
     lra: Lra
     cap: Cap
-    caps: dict[str, Cap] = {}  # of single experiments, in place of cap
-    points: dict[str, list[Any] | None]  # values of `vary` to run; None: all; []: this profile does not run it
+    caps: dict[str, dict[str, Cap]]  # group -> experiment, in place of cap
+    points: dict[str, dict[str, list[Any] | None]]  # the same: values of `vary` to run; None: all; []: it is not run
     runner: Runner
+
+
+def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {name: entry for group in groups.values() for name, entry in group.items()}
+
+
+def _same_names(what: str, ours: dict, other: str, theirs: dict) -> None:
+    differ = set(ours) ^ set(theirs)
+    if differ:
+        raise ValueError(f"{what} and {other} must have the same names, {sorted(differ)} is in one alone")
 
 
 class Params(Strict):
     profile: Literal["smoke", "laptop", "desk", "paper"]
     device: Literal["auto", "cpu", "cuda"]
-    experiments: dict[str, Experiment]
+    groups: dict[str, Group] = Field(alias="experiments")  # what one train stage does: experiments by name
     profiles: dict[str, Profile]
 
     @model_validator(mode="after")
     def _profiles_name_experiments(self):
+        names = [name for group in self.groups.values() for name in group]
+        if len(self.experiments) < len(names):
+            twice = sorted(name for name in self.experiments if names.count(name) > 1)
+            raise ValueError(f"experiments: {twice} are in two groups: a name is that of one experiment")
         for name, profile in self.profiles.items():
-            differ = set(profile.points) ^ set(self.experiments)
-            if differ:
-                raise ValueError(
-                    f"profiles.{name}.points and experiments must have the same names, {sorted(differ)} is in one alone"
+            for key, table in (("points", profile.points), ("caps", profile.caps)):
+                _same_names(f"profiles.{name}.{key}", table, "experiments", self.groups)
+            for group, experiments in self.groups.items():
+                _same_names(
+                    f"profiles.{name}.points.{group}", profile.points[group], f"experiments.{group}", experiments
                 )
-            if set(profile.caps) - set(self.experiments):
-                raise ValueError(
-                    f"profiles.{name}.caps: {sorted(set(profile.caps) - set(self.experiments))} is no experiment"
-                )
-            for experiment, points in profile.points.items():
-                strange = [value for value in points or [] if value not in self.experiments[experiment].values]
+                strange = sorted(set(profile.caps[group]) - set(experiments))
                 if strange:
-                    raise ValueError(
-                        f"profiles.{name}.points.{experiment} = {points}: give values of the experiment, null for all, [] for none"
-                    )
+                    raise ValueError(f"profiles.{name}.caps.{group}: {strange} is no experiment of the group")
+                for experiment, points in profile.points[group].items():
+                    if any(value not in experiments[experiment].values for value in points or []):
+                        raise ValueError(
+                            f"profiles.{name}.points.{group}.{experiment} = {points}: give values of the experiment, null for all, [] for none"
+                        )
         return self
+
+    @property
+    def experiments(self) -> dict[str, Experiment]:
+        """Of all groups, by name."""
+        return _flat(self.groups)
 
     def capped(self, experiment: str, profile: str) -> tuple[Experiment, float]:
         """An experiment under a profile, and the fraction of the published optimiser budget that each run gets (at least)."""
         full, limits = self.experiment(experiment), self.profiles[profile]
-        cap = limits.caps.get(experiment, limits.cap)
+        cap = _flat(limits.caps).get(experiment, limits.cap)
 
         def limited(train: Train) -> dict[str, int]:
             wanted = {"epochs": cap.epochs, "batches_per_epoch": cap.batches_per_epoch}
@@ -227,7 +262,7 @@ class Params(Strict):
             value: change.model_copy(update={"train": change.train | limited(full.train_at(value))})
             for value, change in full.each.items()
         }
-        points = limits.points[experiment]
+        points = _flat(limits.points)[experiment]
         values = full.values if points is None else points
         capped = full.model_copy(
             update={"train": train, "values": values, "seeds": full.seeds[: cap.seeds], "each": each}

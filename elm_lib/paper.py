@@ -31,6 +31,7 @@ MODELS = {
     "neuronio_elm": ("Tab S9", "ELM"),
     "neuronio_lstm": ("Tab S10", "LSTM"),
 }
+GROUPS = ("neuronio",)
 SIZE = {"Branch-ELM": "d_m", "ELM": "d_m", "LSTM": "n"}
 
 # score -> (column of a run, published column, tolerance, which way is better). AUC and RMSE by the released evaluation, as published.
@@ -49,12 +50,16 @@ def published_neuronio() -> pd.DataFrame:
     return pd.read_csv(PUBLISHED / "neuronio_models.csv")
 
 
-def read_runs(folder: str | Path, experiment: str) -> pd.DataFrame:
-    """Results of an experiment, a row each run, divergent ones included. Raises DataError when it was not run."""
-    path = Path(folder) / "runs" / f"{experiment}.csv"
-    if not path.is_file():
-        raise DataError(f"{path} is missing: run `dvc repro train@{experiment}`")
-    return pd.read_csv(path)
+def read_runs(folder: str | Path, *groups: str) -> dict[str, pd.DataFrame]:
+    """Results of groups of experiments, by experiment: a row each run, divergent ones included. Raises DataError when a group was
+    not run."""
+    found = {}
+    for group in groups:
+        paths = sorted((Path(folder) / "runs" / group).glob("*.csv"))
+        if not paths:
+            raise DataError(f"{Path(folder) / 'runs' / group} has no results: run `dvc repro train@{group}`")
+        found |= {path.stem: pd.read_csv(path) for path in paths}
+    return found
 
 
 def neuronio_table(runs: pd.DataFrame, model: str) -> pd.DataFrame:

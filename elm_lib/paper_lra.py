@@ -8,6 +8,7 @@ import pandas as pd
 from elm_lib.paper import PUBLISHED, labels, row
 from elm_lib.paper import describe as describe_runs
 
+GROUPS = ("lra", "lra_pathfinder")
 MODELS = {"ELM": "lra_elm", "Chrono-LSTM": "lra_chrono"}
 PUBLISHED_ONLY = ("Transformer", "Longformer", "S4", "Mega")
 TASKS = {"image": "Image", "pathfinder": "Pathfinder", "pathfinder_x": "Pathfinder-X", "listops": "ListOps", "text": "Text",
@@ -26,10 +27,6 @@ LEARNED = {"image": 15.0, "pathfinder": 55.0, "pathfinder_x": 55.0, "listops": 2
 TOLERANCE = 2.0  # points: standard error of 2,000 test samples is 1.1, the published values are means of three runs
 SOLVED = 70.0  # "over 70 % accuracy" on Pathfinder-X
 COMPARABLE = ("real", "generated")  # a stand-in, or other lengths, is another task than the published one
-
-
-def all_experiments() -> list[str]:
-    return [*MODELS.values(), *(entry[0] for entry in ABLATIONS.values()), TAU_S]
 
 
 def published() -> pd.DataFrame:

@@ -16,15 +16,12 @@ SETS = {
     "shd_adding": ("Tab S12", "SHD-Adding", 0.1),
 }  # chance; the sum 9 is one in ten
 EXPERIMENTS = {name: [f"{name}_{kind}" for kind in MODELS] for name in SETS}
+GROUPS = (*SETS, "shd_adding_ablations")
 ABLATIONS = ("shd_adding_d_m", "shd_adding_tau_m")
 SPLITS = ("train", "valid", "test")
 OTHERS = ("test_accuracy_unseen_speakers", "test_accuracy_seen_speakers", "test_accuracy_dropped")
 TOLERANCE = 0.03  # accuracy: the published tables have two digits and standard deviations around 0.02
 NEAR_CHANCE = 0.1  # accuracy above chance that still counts as chance
-
-
-def all_experiments() -> list[str]:
-    return [*(e for names in EXPERIMENTS.values() for e in names), *ABLATIONS]
 
 
 def published(name: str) -> pd.DataFrame:

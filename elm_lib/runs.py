@@ -1,4 +1,4 @@
-"""Map the runs of an experiment over local processes or a Slurm job array; what is done already is not done again."""
+"""Map the runs of experiments over local processes or a Slurm job array; what is done already is not done again."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def plan(params: Params, experiment: str, profile: str, *, data: str | Path, fol
             task.sizes(**options)
             follow = task.arguments(**options) if hasattr(task, "arguments") else {}
         except TypeError as error:  # an option that the task does not have, or lacks
-            raise ConfigError(f"params.yaml: experiments.{experiment}.task: {error}") from None
+            raise ConfigError(f"params.yaml: task of {experiment}: {error}") from None
         model = {k: v for k, v in follow.items() if k in arguments_of(model_class(model))} | model
         for seed in capped.seeds:
             decides = {"model": model, "options": options, "train": train.model_dump(), "seed": seed}
@@ -90,8 +90,8 @@ def plan(params: Params, experiment: str, profile: str, *, data: str | Path, fol
     return runs
 
 
-def execute(runs: list[Run], runner: Runner) -> None:
-    """Do the runs that have no result yet: one after another here ("debug"), in `jobs` threads of this process
+def execute(runs: list[Run], runner: Runner, what: str = "runs") -> None:
+    """Do the runs, of one experiment or more, that have no result yet: one after another here ("debug"), in `jobs` threads of this process
     ("threads": many small runs share one GPU), in `jobs` processes ("local"), or on Slurm.
 
     Killed at any point, the next call goes on from the checkpoints. Raises RunError, one line, when a run fails.
@@ -100,7 +100,7 @@ def execute(runs: list[Run], runner: Runner) -> None:
     if not missing:
         return
     total = sum(run.train["epochs"] * run.train["batches_per_epoch"] for run in missing)
-    with progress(total, missing[0].experiment, "step") as bar:
+    with progress(total, what, "step") as bar:
         bar.initial = sum(_steps_done(run) for run in missing)  # by checkpoints; the rate is of this time's steps
         how = {"debug": _here, "threads": _threads}.get(runner.cluster, _submitted)
         for _ in how(missing, runner):
@@ -150,7 +150,7 @@ def _said(run: Run) -> str:
 
 def _submitted(runs: list[Run], runner: Runner) -> Iterator[None]:
     """Yields now and then until all runs are done."""
-    executor = submitit.AutoExecutor(folder=Path(runs[0].folder).parent / "jobs", cluster=runner.cluster)
+    executor = submitit.AutoExecutor(folder=Path(runs[0].folder).parents[1] / "jobs", cluster=runner.cluster)
     executor.update_parameters(timeout_min=60 * 24 * 7)
     waiting, active, parent = list(runs), [], os.getpid()
     if runner.cluster == "slurm":

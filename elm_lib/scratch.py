@@ -28,10 +28,10 @@ def _make(path: Path) -> None:
             _run("download_shd" if name.startswith("shd_") else "download")
         case ("data", data, *_):  # the notebook sees to its download
             _run(f"preprocess_{data}")
-        case ("results", "runs", _):
-            data = f"{ROOT}/data/{path.stem.split('_')[0]}"
+        case ("results", "runs", group):
+            data = f"{ROOT}/data/{group.split('_')[0]}"
             ensure(f"{data}/manifest.json")
-            _run("train", f"train_{path.stem}", experiment=path.stem, data=data)
+            _run("train", f"train_{group}", group=group, data=data)
 
 
 def _run(notebook: str, done: str = "", **parameters) -> None:

@@ -53,7 +53,7 @@ def load(path: Path) -> nn.Module:
     description = path.with_name(MODEL_JSON)
     for needed in (path, description):
         if not needed.is_file():
-            raise DataError(f"{needed} is missing: run `dvc repro train@{path.parent.name}`")
+            raise DataError(f"{needed} is missing: run `dvc repro train@{path.parents[1].name}`")
     entry = json.loads(description.read_text())[path.stem]
     model = build(entry["model"], **task_class(entry["task"]).sizes(**entry["options"]))
     model.load_state_dict(load_file(path))
