@@ -104,8 +104,8 @@ def test_a_baseline_that_learned_nothing_proves_nothing_and_divergence_is_not_si
 
 
 def test_a_table_without_a_run_says_what_to_run(tmp_path):
-    with pytest.raises(DataError, match=r"dvc repro train@neuronio_elm"):
-        paper.read_runs(tmp_path, "neuronio_elm")
+    with pytest.raises(DataError, match=r"dvc repro train@neuronio"):
+        paper.read_runs(tmp_path, *paper.GROUPS)
 
 
 # ---- the committed results -----------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_readme_shows_the_released_weights_table_of_results():
 
 def test_results_agree_among_themselves():
     """Verdicts are what the tables say, and the tables what the runs say."""
-    runs = {name: paper.read_runs(ROOT / "results", name) for name in paper.MODELS}
+    runs = paper.read_runs(ROOT / "results", *paper.GROUPS)
     tables = {name: paper.neuronio_table(runs[name], model) for name, (_, model) in paper.MODELS.items()}
     written = pd.read_csv(ROOT / "results" / paper.VERDICTS)
     expected = pd.read_csv(io.StringIO(paper.frame(paper.verdicts(tables, runs)).to_csv(index=False)))

@@ -10,7 +10,7 @@ import papermill
 import pytest
 import yaml
 
-from elm_lib import notebook
+from elm_lib import notebook, paper
 from elm_lib.config import load
 from elm_lib.figures import style
 from elm_lib.models import kinds
@@ -60,9 +60,8 @@ def test_a_stage_says_what_it_uses(name, stage, item):
     # deps: the notebook, every module of elm_lib that it or its runner imports at any depth, or that its data set and model name
     modules = imported(_code(ROOT / source)) | imported(module_path("elm_lib.notebook"))
     if item:
-        modules |= imported(module_path(f"elm_lib.tasks.{item['data']}")) | imported(
-            module_path(kinds()[item["model"]["kind"]][0])
-        )
+        named = {kinds()[entry["model"]["kind"]][0] for key, entry in item.items() if key != "data"}
+        modules |= set().union(*(imported(module_path(name)) for name in (f"elm_lib.tasks.{item['data']}", *named)))
     expected = {str(path.relative_to(PACKAGE.parent)) for path in modules}
     deps = {dep for dep in stage["deps"] if dep.startswith("elm_lib/") and dep.endswith(".py")}
     assert expected <= deps, f"missing: {sorted(expected - deps)}"
@@ -152,6 +151,22 @@ def test_unknown_parameter_missing_notebook_and_failing_cell_end_in_one_line(tmp
         assert words in str(error.value)
         assert "\n" not in str(error.value)
     assert not (tmp_path / "out.ipynb").exists()
+
+
+def test_a_group_that_the_profile_does_not_run_leaves_empty_tables(tmp_path):
+    folders = {
+        "runs_folder": tmp_path / "runs",
+        "out": tmp_path,
+        "weights_folder": tmp_path / "weights",
+        "data": tmp_path,
+    }
+    given = {"group": "lra_pathfinder", "profile": "laptop", "params_file": ROOT / "params.yaml"} | folders
+    notebook.run(
+        ROOT / "notebooks/train.ipynb", tmp_path / "n.ipynb", {key: str(value) for key, value in given.items()}
+    )
+    runs = paper.read_runs(tmp_path, "lra_pathfinder")
+    assert set(runs) == set(PARAMS["profiles"]["laptop"]["points"]["lra_pathfinder"])
+    assert all(len(frame) == 0 and "diverged" in frame for frame in runs.values())
 
 
 def test_code_version_follows_code_not_comments(tmp_path, monkeypatch):

@@ -104,8 +104,8 @@ def test_two_forced_runs_are_byte_identical(project):
     before = (project / "dvc.lock").read_bytes()
     shutil.rmtree(project / "runs")
     shutil.rmtree(project / "data/smoke")
-    for stage in ("preprocess_neuronio", "preprocess_shd", "preprocess_lra", "train@neuronio_branch_elm", "train@shd_branch_elm",
-                  "train@shd_adding_lstm", "figures_neuronio", "figures_shd", "report"):  # fmt: skip
+    for stage in ("preprocess_neuronio", "preprocess_shd", "preprocess_lra", "train@neuronio", "train@shd", "train@shd_adding",
+                  "figures_neuronio", "figures_shd", "report"):  # fmt: skip
         call(project, "dvc", "repro", "-f", "-s", stage)
     assert (project / "dvc.lock").read_bytes() == before
     call(project, "git", "add", "-A")
@@ -114,12 +114,12 @@ def test_two_forced_runs_are_byte_identical(project):
 
 def test_one_experiment_is_varied_alone_and_compared(project):
     kept = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in (project / "runs").glob("*/*/result.json")}
-    out = call(project, "dvc", "exp", "run", "-S", "experiments.neuronio_lstm.train.lr=0.001")
+    out = call(project, "dvc", "exp", "run", "-S", "experiments.neuronio.neuronio_lstm.train.lr=0.001")
     ran = [line.split("'")[1] for line in out.splitlines() if line.startswith("Running stage")]
-    assert ran == ["train@neuronio_lstm", "figures_neuronio", "report"]
+    assert ran == ["train@neuronio", "figures_neuronio", "report"]
     assert all(hashlib.sha256(path.read_bytes()).hexdigest() == digest for path, digest in kept.items())
     changed = json.loads(call(project, "dvc", "metrics", "diff", "--json"))["results/metrics.json"]
     assert any(name.startswith("scores.neuronio_lstm.15.") for name in changed)
     assert not any(name.startswith("scores.neuronio_elm.") for name in changed)
     call(project, "dvc", "plots", "diff", "-o", "plots", "HEAD")
-    assert "results/curves/neuronio_lstm.csv" in (project / "plots/index.html").read_text()
+    assert "results/curves/neuronio/neuronio_lstm.csv" in (project / "plots/index.html").read_text()
