@@ -70,14 +70,11 @@ def _say_data_to_each(group: Any) -> Any:
     """`data` stands once, at the group: DVC reads it there."""
     if not isinstance(group, dict):
         return group
-    entries = {name: entry for name, entry in group.items() if name != "data"}
-    twice = [name for name, entry in entries.items() if isinstance(entry, dict) and "data" in entry]
+    twice = [name for name, entry in group.items() if isinstance(entry, dict) and "data" in entry]
     if twice:
         raise ValueError(f"{twice} say data again: it stands at the group alone")
-    return {
-        name: entry | {"data": group.get("data")} if isinstance(entry, dict) else entry
-        for name, entry in entries.items()
-    }
+    said = {"data": group.get("data")}
+    return {k: said | entry if isinstance(entry, dict) else entry for k, entry in group.items() if k != "data"}
 
 
 Group = Annotated[dict[str, Experiment], BeforeValidator(_say_data_to_each)]
@@ -208,10 +205,8 @@ def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {name: entry for group in groups.values() for name, entry in group.items()}
 
 
-def _same_names(what: str, ours: dict, other: str, theirs: dict) -> None:
-    differ = set(ours) ^ set(theirs)
-    if differ:
-        raise ValueError(f"{what} and {other} must have the same names, {sorted(differ)} is in one alone")
+def _paths(groups: dict[str, dict[str, Any]]) -> set[str]:
+    return {f"{group}.{name}" for group, entries in groups.items() for name in entries}
 
 
 class Params(Strict):
@@ -222,25 +217,26 @@ class Params(Strict):
 
     @model_validator(mode="after")
     def _profiles_name_experiments(self):
-        names = [name for group in self.groups.values() for name in group]
-        if len(self.experiments) < len(names):
-            twice = sorted(name for name in self.experiments if names.count(name) > 1)
-            raise ValueError(f"experiments: {twice} are in two groups: a name is that of one experiment")
+        twice = [name for name in self.experiments if sum(name in group for group in self.groups.values()) > 1]
+        if twice:
+            raise ValueError(f"experiments: {twice} is in two groups: give each experiment a name of its own")
         for name, profile in self.profiles.items():
-            for key, table in (("points", profile.points), ("caps", profile.caps)):
-                _same_names(f"profiles.{name}.{key}", table, "experiments", self.groups)
-            for group, experiments in self.groups.items():
-                _same_names(
-                    f"profiles.{name}.points.{group}", profile.points[group], f"experiments.{group}", experiments
+            differ = _paths(profile.points) ^ _paths(self.groups)
+            if differ:
+                raise ValueError(
+                    f"profiles.{name}.points and experiments must have the same names, {sorted(differ)} is in one alone"
                 )
-                strange = sorted(set(profile.caps[group]) - set(experiments))
+            differ = set(profile.caps) ^ set(self.groups) or _paths(profile.caps) - _paths(self.groups)
+            if differ:
+                raise ValueError(
+                    f"profiles.{name}.caps: every group, {{}} if it has none, and no other: {sorted(differ)}"
+                )
+            for experiment, points in _flat(profile.points).items():
+                strange = [value for value in points or [] if value not in self.experiments[experiment].values]
                 if strange:
-                    raise ValueError(f"profiles.{name}.caps.{group}: {strange} is no experiment of the group")
-                for experiment, points in profile.points[group].items():
-                    if any(value not in experiments[experiment].values for value in points or []):
-                        raise ValueError(
-                            f"profiles.{name}.points.{group}.{experiment} = {points}: give values of the experiment, null for all, [] for none"
-                        )
+                    raise ValueError(
+                        f"profiles.{name}.points, {experiment} = {points}: give values of the experiment, null for all, [] for none"
+                    )
         return self
 
     @property

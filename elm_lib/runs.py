@@ -91,8 +91,8 @@ def plan(params: Params, experiment: str, profile: str, *, data: str | Path, fol
 
 
 def execute(runs: list[Run], runner: Runner, what: str = "runs") -> None:
-    """Do the runs, of one experiment or more, that have no result yet: one after another here ("debug"), in `jobs` threads of this process
-    ("threads": many small runs share one GPU), in `jobs` processes ("local"), or on Slurm.
+    """Do the runs, of one experiment or more, that have no result yet: one after another here ("debug"), in `jobs` threads
+    of this process ("threads": many small runs share one GPU), in `jobs` processes ("local"), or on Slurm.
 
     Killed at any point, the next call goes on from the checkpoints. Raises RunError, one line, when a run fails.
     """
