@@ -221,7 +221,7 @@ class Params(Strict):
         if twice:
             raise ValueError(f"experiments: {twice} is in two groups: give each experiment a name of its own")
         for name, profile in self.profiles.items():
-            differ = _paths(profile.points) ^ _paths(self.groups)
+            differ = (set(profile.points) ^ set(self.groups)) | (_paths(profile.points) ^ _paths(self.groups))
             if differ:
                 raise ValueError(
                     f"profiles.{name}.points and experiments must have the same names, {sorted(differ)} is in one alone"

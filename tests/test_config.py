@@ -56,6 +56,7 @@ def _set(*keys_and_value):
             lambda raw: raw["experiments"]["shd"].update(lra_elm=raw["experiments"]["lra"]["lra_elm"]),
             ["lra_elm", "two"],
         ),
+        (_set("profiles", "smoke", "points", "typo", {}), ["profiles.smoke.points", "typo"]),
         (_set("profiles", "smoke", "points", "shd", "typo", [1]), ["profiles.smoke.points", "shd.typo"]),
         (_set("profiles", "smoke", "points", "shd", "shd_elm", [3]), ["profiles.smoke.points", "shd_elm = [3]"]),
         (lambda raw: raw["profiles"]["smoke"]["caps"].pop("shd"), ["profiles.smoke.caps", "shd"]),
