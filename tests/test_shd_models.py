@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from elm_lib.baselines.snn import RESET, SNN, TAU_OUT_MS
+from elm_lib.baselines.snn import RESET, SHARPNESS, SNN, TAU_OUT_MS, _Layer
 from elm_lib.baselines.vlstm import VLSTM
 from elm_lib.data.shd import write_recordings
 from elm_lib.errors import ConfigError
@@ -146,6 +146,67 @@ def test_snn_learns_every_weight_it_uses_and_counts_as_published():
     assert 0 < snn.penalty.item() < 0.01 and float((snn.proto_w_s.grad[:480] != 0).float().mean()) > 0.5
     with pytest.raises(ValueError, match="n=3"):
         SNN(700, 3, 20)
+
+
+def test_gradients_of_the_spiking_layer_are_those_of_its_equations_with_the_surrogate():
+    class Spike(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, v):
+            ctx.save_for_backward(v)
+            return (v > 1).to(v.dtype)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad / (1 + SHARPNESS * (ctx.saved_tensors[0] - 1).abs()) ** 2
+
+    def step_by_step(current, w, kappa, v, z):
+        z_all = []
+        for current_t in current:
+            v = kappa * v - RESET * z + current_t + z @ w
+            z = Spike.apply(v)
+            z_all.append(z)
+        return torch.stack(z_all), v
+
+    torch.manual_seed(3)
+    current, w, kappa, v_0 = (torch.randn(*shape, dtype=torch.double) for shape in ((9, 2, 5), (5, 5), (5,), (2, 5)))
+    inputs = [a.requires_grad_() for a in (current, w, kappa.abs() / 3, v_0)]
+    z_0, weigh = (v_0 > 0).double().requires_grad_(), torch.randn(9, 2, 5, dtype=torch.double)
+    results = []
+    for layer in (step_by_step, _Layer.apply):
+        z_all, v_end = layer(*inputs, z_0)
+        results.append([z_all, v_end, *torch.autograd.grad((z_all * weigh).sum() + v_end.square().sum(), [*inputs, z_0])])
+    assert 5 < results[0][0].sum() < 85
+    for expected, ours in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_gradients_of_the_masked_lstm_are_those_of_its_cell(batch_first):
+    torch.manual_seed(4)
+    model = VLSTM(6, 5, 2, recurrent_dropout=0.4, batch_first=batch_first).double()
+    x = torch.randn(3, 7, 6, dtype=torch.double, requires_grad=True)
+    state = tuple(torch.randn(1, 3, 5, dtype=torch.double, requires_grad=True) for _ in range(2))
+    weigh, cell = torch.randn(3, 7, 2, dtype=torch.double), model.cell
+    model.masks.reseed(5)
+    mask = model.masks.draw((3, 5), x)
+    (h, c), outputs = (s[0] for s in state), []
+    for x_t in x.unbind(1):
+        gates = x_t @ cell.weight_ih_l0.T + cell.bias_ih_l0 + (h * mask) @ cell.weight_hh_l0.T
+        i, f, g, o = gates.chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        outputs.append(model.w_y(h))
+    model.masks.reseed(5)
+    y, (h_end, c_end) = model(x if batch_first else x.transpose(0, 1), state)
+    y = y if batch_first else y.transpose(0, 1)
+    inputs, results = [x, *state, *(p for p in model.parameters() if p.requires_grad)], []
+    for out, end in ((torch.stack(outputs, 1), (h, c)), (y, (h_end[0], c_end[0]))):
+        loss = (out * weigh).sum() + end[0].square().sum() + end[1].square().sum()
+        results.append([out, *torch.autograd.grad(loss, inputs)])
+    for expected, ours in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(model(x if batch_first else x.transpose(0, 1))[0].sum(), x, create_graph=True)
 
 
 def test_recurrent_dropout_masks_in_training_alone():
