@@ -182,6 +182,8 @@ class Cap(Strict):
     epochs: PositiveInt | None
     batches_per_epoch: PositiveInt | None
     seeds: PositiveInt | None
+    batch_size: PositiveInt | None = None
+    each: dict[str, Cap] = {}  # in its place, at single values of `vary`
 
 
 class Runner(Strict):
@@ -245,31 +247,40 @@ class Params(Strict):
         return _flat(self.groups)
 
     def capped(self, experiment: str, profile: str) -> tuple[Experiment, float]:
-        """An experiment under a profile, and the fraction of the published optimiser budget that each run gets (at least)."""
+        """An experiment under a profile, and the fraction of the published budget that each run gets (at least; `share`)."""
         full, limits = self.experiment(experiment), self.profiles[profile]
         cap = _flat(limits.caps).get(experiment, limits.cap)
 
-        def limited(train: Train) -> dict[str, int]:
-            wanted = {"epochs": cap.epochs, "batches_per_epoch": cap.batches_per_epoch}
-            return {key: most for key, most in wanted.items() if most and most < getattr(train, key)}
+        def limited(train: Train, value="") -> dict[str, int]:
+            at = cap.each.get(str(value), cap)
+            wanted = {"epochs": at.epochs, "batches_per_epoch": at.batches_per_epoch, "batch_size": at.batch_size}
+            less = {key: most for key, most in wanted.items() if most and most < getattr(train, key)}
+            if "batch_size" in less:  # pieces as large as they were
+                less["accumulate"] = -(-train.accumulate * less["batch_size"] // train.batch_size)
+            return less
 
         train = full.train.model_copy(update=limited(full.train))
         each = {
-            value: change.model_copy(update={"train": change.train | limited(full.train_at(value))})
-            for value, change in full.each.items()
+            value: change.model_copy(update={"train": change.train | limited(full.train_at(value), value)})
+            for value, change in (full.each | {value: full.each.get(value, Change()) for value in cap.each}).items()
         }
         points = _flat(limits.points)[experiment]
         values = full.values if points is None else points
         capped = full.model_copy(
             update={"train": train, "values": values, "seeds": full.seeds[: cap.seeds], "each": each}
         )
-        shares = [capped.train_at(value).steps / full.train_at(value).steps for value in values]
-        return capped, min(shares, default=train.steps / full.train.steps)
+        shares = [share(capped.train_at(value), full.train_at(value)) for value in values]
+        return capped, min(shares, default=share(train, full.train))
 
     def experiment(self, name: str) -> Experiment:
         if name not in self.experiments:
             raise ConfigError(f"experiment {name!r}: params.yaml has {sorted(self.experiments)}")
         return self.experiments[name]
+
+
+def share(train: Train, full: Train) -> float:
+    """The part of the published budget: of its optimiser steps, times that of its batch size."""
+    return train.steps * train.batch_size / (full.steps * full.batch_size)
 
 
 def load(path: str | Path = "params.yaml") -> Params:

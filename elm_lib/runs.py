@@ -19,7 +19,7 @@ import pandas as pd
 import submitit
 
 from elm_lib import flops
-from elm_lib.config import Params, Runner
+from elm_lib.config import Params, Runner, share
 from elm_lib.errors import ConfigError, DataError
 from elm_lib.models import _arguments as arguments_of
 from elm_lib.models import build, model_class
@@ -81,7 +81,7 @@ def plan(params: Params, experiment: str, profile: str, *, data: str | Path, fol
                 "profile": profile,
                 "source": manifest["source"],
                 "morphology": manifest.get("morphology", ""),
-                "budget": train.steps / full.train_at(value).steps,
+                "budget": share(train, full.train_at(value)),
                 "vary": capped.vary,
                 "commit": commit(),
             }

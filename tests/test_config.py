@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from elm_lib import config
+from elm_lib.config import share
 from elm_lib.errors import ConfigError
 from elm_lib.flops import parameters
 from elm_lib.models import build
@@ -110,7 +111,7 @@ def test_every_experiment_builds_and_the_paper_profile_is_the_published_budget()
         for profile in params.profiles:
             capped, budget = params.capped(name, profile)
             assert all(value in experiment.values for value in capped.values)
-            shares = [capped.train_at(value).steps / experiment.train_at(value).steps for value in capped.values]
+            shares = [share(capped.train_at(value), experiment.train_at(value)) for value in capped.values]
             assert budget == min(shares, default=budget)
             assert capped.train.lr == experiment.train.lr  # a profile caps, it does not change
 
