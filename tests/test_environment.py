@@ -1,11 +1,12 @@
 """One set of versions: pyproject.toml, the lock, environment.yml and what is installed."""
 
 import tomllib
-from importlib.metadata import version
+from importlib.metadata import metadata, version
 from pathlib import Path
 
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,6 +30,12 @@ def test_the_lock_satisfies_the_project():
 def test_what_is_installed_is_the_lock():
     differ = {name: (pinned, version(name)) for name, pinned in LOCK.items() if version(name).split("+")[0] != pinned}
     assert not differ
+
+
+def test_the_lock_installs_on_the_oldest_python_that_is_promised():
+    oldest = PROJECT["requires-python"].removeprefix(">=") + ".0"
+    wanted = {name: metadata(name)["Requires-Python"] or "" for name in LOCK}
+    assert not {name: python for name, python in wanted.items() if not SpecifierSet(python).contains(oldest)}
 
 
 def test_conda_users_get_the_same():

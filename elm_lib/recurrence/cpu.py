@@ -1,7 +1,7 @@
 """The loop over t and the way back, compiled by numba: one hidden layer (l_mlp = 1), CPU.
 
-Samples go eight at a time through the lanes of a SIMD register (`cpu_kernels`); what one sample gets does not depend on
-which others are beside it, nor on the number of threads. NaN stays NaN.
+Samples go through eight at a time (`cpu_kernels`); what one sample gets does not depend on which others are beside it, nor on
+the number of threads. NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 
 from elm_lib.recurrence import cpu_kernels, fused
-from elm_lib.recurrence.cpu_kernels import LANES, ROWS
+from elm_lib.recurrence.cpu_kernels import LANES, SAMPLES
 
 
 def padded(matrix: np.ndarray) -> np.ndarray:
-    """The matrix with zero rows added up to a multiple of ROWS, contiguous."""
-    more = -len(matrix) % ROWS
-    return np.ascontiguousarray(np.pad(matrix, ((0, more), (0, 0))) if more else matrix)
+    """The matrix with zero columns added up to a multiple of LANES, contiguous."""
+    return np.ascontiguousarray(np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % LANES))))
 
 
 @lru_cache(maxsize=1)
@@ -35,11 +34,11 @@ if hasattr(os, "register_at_fork"):
 
 def _over_samples(kernel, batch: int, *arguments) -> None:
     """Run kernel(*arguments, first, last) on torch's number of threads, whole blocks of samples each."""
-    blocks, threads = -(-batch // LANES), torch.get_num_threads()
+    blocks, threads = -(-batch // SAMPLES), torch.get_num_threads()
     if threads == 1 or blocks == 1:
         kernel(*arguments, 0, batch)
         return
-    share = -(-blocks // min(blocks, threads)) * LANES
+    share = -(-blocks // min(blocks, threads)) * SAMPLES
     parts = [(first, min(batch, first + share)) for first in range(0, batch, share)]
     for _ in _pool(threads).map(lambda part: kernel(*arguments, *part), parts):
         pass
@@ -59,14 +58,14 @@ def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float
     p, m_all = _rows(p, m_all)
     kappa, gain_a, w_m, w_2, b_2 = _arrays(kappa, gain_a, w_m, *layers)
     _over_samples(
-        cpu_kernels.forward, batch, p, m_all, batch, kappa, gain_a, padded(w_m), padded(w_2), b_2, activation == "silu",
+        cpu_kernels.forward, batch, p, m_all, batch, kappa, gain_a, padded(w_m.T), padded(w_2.T), b_2, activation == "silu",
         p.dtype.type(b), p.dtype == np.float64,
     )  # fmt: skip
 
 
 def backward_chunk(p, m_prev, grad_m, carry, kappa, slope, w_m, layers, activation: str, b: float, grad_p):
     hidden, e_2 = torch.empty_like(p), torch.empty_like(m_prev)
-    sums = torch.zeros(-(-p.shape[1] // LANES), 2, m_prev.shape[2], dtype=torch.float64)
+    sums = torch.zeros(-(-p.shape[1] // SAMPLES), 2, m_prev.shape[2], dtype=torch.float64)
     kappa_, slope_, w_m_, w_2, b_2 = _arrays(kappa, slope, w_m, *layers)
     rows = _rows(p, m_prev, grad_m)
     dtype = rows[0].dtype

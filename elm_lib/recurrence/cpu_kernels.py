@@ -1,4 +1,4 @@
-"""The loops of `elm_lib.recurrence.cpu`, compiled by numba: eight samples side by side in the lanes of a SIMD register.
+"""The loops of `elm_lib.recurrence.cpu`, compiled by numba: eight samples at a time, features in the lanes of a SIMD register.
 
 numba gives LLVM scalar code to vectorise, which it does not do for small products; here the vector type is said. All that a kernel
 calls is in this file, as numba's cache watches no other.
@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-LANES = 8  # samples of a block: one AVX register of float32
-ROWS = 8  # rows of the matrix at a time, each with its own accumulator
+SAMPLES = 8  # of a block: a weight is loaded once for them all
+LANES, BLOCKS = (16, 2) if binding.get_host_cpu_features().get("avx512f") else (8, 1)  # float32 of a register; of them side by side
 STEPS = 64  # summed in float32 before they are added to a float64
 
 compiled = njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
@@ -44,110 +44,63 @@ def _every_lane(builder, value):
 
 
 @intrinsic
-def add_product(typing, w, u, out):
-    """out += w u, summed in the order of the inner index: w (J, I), J a multiple of ROWS; u (I, LANES); out (J, LANES)."""
+def add_product(typing, u, w, inner, out):
+    """out += u w, summed in the order of the inner index: u (SAMPLES, at least inner), w (inner, J), out (SAMPLES, J), J a multiple
+    of LANES."""
 
     def generate(context, builder, signature, arguments):
-        w_, u_, out_ = (context.make_array(t)(context, builder, a) for t, a in zip(signature.args, arguments))
-        rows, inner = cgutils.unpack_tuple(builder, w_.shape)
+        u_, w_, out_ = (context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 1, 3))
         vector, width = _vector(context, signature.args[0].dtype), _bytes(context, signature.args[0].dtype)
         multiply_add = _function(builder, "fmuladd", vector, 3)
-        u_rows, out_rows = (builder.bitcast(a.data, vector.as_pointer()) for a in (u_, out_))
-        sums = [cgutils.alloca_once(builder, vector) for _ in range(ROWS)]
-        zero, step = ir.Constant(rows.type, 0), ir.Constant(rows.type, ROWS)
-        with cgutils.for_range_slice(builder, zero, rows, step) as (j, _):
-            places = [builder.add(j, ir.Constant(rows.type, k)) for k in range(ROWS)]
-            firsts = [builder.mul(place, inner) for place in places]
-            for total, place in zip(sums, places):
-                builder.store(builder.load(builder.gep(out_rows, [place]), align=width), total)
-            with cgutils.for_range(builder, inner) as loop:
-                u_row = builder.load(builder.gep(u_rows, [loop.index]), align=width)
-                for total, first in zip(sums, firsts):
-                    weight = builder.load(builder.gep(w_.data, [builder.add(first, loop.index)]))
-                    factors = _every_lane(builder, weight)
-                    builder.store(builder.call(multiply_add, [factors, u_row, builder.load(total)]), total)
-            for total, place in zip(sums, places):
-                builder.store(builder.load(total), builder.gep(out_rows, [place]), align=width)
+        inner, columns = arguments[2], cgutils.unpack_tuple(builder, w_.shape)[1]
+        u_width = cgutils.unpack_tuple(builder, u_.shape)[1]
+
+        def number(value):
+            return ir.Constant(columns.type, value)
+
+        def columns_at(first, last, blocks):
+            """The sums of `blocks` registers of columns from each multiple of their width on."""
+            with cgutils.for_range_slice(builder, first, last, number(blocks * LANES)) as (j, _):
+                starts = [builder.add(j, number(LANES * k)) for k in range(blocks)]
+                places = [
+                    builder.bitcast(
+                        builder.gep(out_.data, [builder.add(builder.mul(columns, number(s)), start)]), vector.as_pointer()
+                    )
+                    for s in range(SAMPLES)
+                    for start in starts
+                ]
+                sums = [cgutils.alloca_once(builder, vector) for _ in places]
+                for total, place in zip(sums, places):
+                    builder.store(builder.load(place, align=width), total)
+                with cgutils.for_range(builder, inner) as loop:
+                    row = builder.mul(loop.index, columns)
+                    weights = [
+                        builder.load(
+                            builder.bitcast(builder.gep(w_.data, [builder.add(row, start)]), vector.as_pointer()), align=width
+                        )
+                        for start in starts
+                    ]
+                    for s in range(SAMPLES):
+                        at = builder.add(builder.mul(u_width, number(s)), loop.index)
+                        factors = _every_lane(builder, builder.load(builder.gep(u_.data, [at])))
+                        for total, weight in zip(sums[s * blocks : (s + 1) * blocks], weights):
+                            builder.store(builder.call(multiply_add, [factors, weight, builder.load(total)]), total)
+                for total, place in zip(sums, places):
+                    builder.store(builder.load(total), place, align=width)
+
+        wide = number(BLOCKS * LANES)
+        whole = builder.mul(builder.sdiv(columns, wide), wide)
+        columns_at(number(0), whole, BLOCKS)
+        if BLOCKS > 1:
+            columns_at(whole, columns, 1)
         return context.get_dummy_value()
 
-    return types.void(w, u, out), generate
-
-
-def _transposed(builder, rows: list) -> list:
-    """Eight vectors of eight, rows for columns: each stage exchanges blocks of 1, 2, 4 with the neighbour across the diagonal."""
-    for s in (1, 2, 4):
-        for i in range(LANES):
-            if not i & s:
-                a, b = rows[i], rows[i + s]
-                upper = [j if not j & s else LANES + j - s for j in range(LANES)]
-                lower = [j + s if not j & s else LANES + j for j in range(LANES)]
-                rows[i], rows[i + s] = (
-                    builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(INDEX, LANES), order))
-                    for order in (upper, lower)
-                )
-    return rows
-
-
-def _block_mover(inwards: bool):
-    @intrinsic
-    def move(typing, array, row, lanes):
-        """Rows row .. row + LANES - 1 of array (N, J), J // LANES * LANES numbers of each, from or to lanes (J.., LANES)."""
-
-        def generate(context, builder, signature, arguments):
-            array_, lanes_ = (context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 2))
-            length = cgutils.unpack_tuple(builder, array_.shape)[1]
-            vector, width = _vector(context, signature.args[0].dtype), _bytes(context, signature.args[0].dtype)
-            zero, step = ir.Constant(length.type, 0), ir.Constant(length.type, LANES)
-            whole = builder.mul(builder.sdiv(length, step), step)
-            table = builder.bitcast(lanes_.data, vector.as_pointer())
-            starts = [
-                builder.gep(array_.data, [builder.mul(builder.add(arguments[1], ir.Constant(length.type, k)), length)])
-                for k in range(LANES)
-            ]
-            with cgutils.for_range_slice(builder, zero, whole, step) as (j, _):
-                outside = [builder.bitcast(builder.gep(start, [j]), vector.as_pointer()) for start in starts]
-                inside = [builder.gep(table, [builder.add(j, ir.Constant(length.type, k))]) for k in range(LANES)]
-                source, target = (outside, inside) if inwards else (inside, outside)
-                moved = _transposed(builder, [builder.load(pointer, align=width) for pointer in source])
-                for pointer, value in zip(target, moved):
-                    builder.store(value, pointer, align=width)
-            return context.get_dummy_value()
-
-        return types.void(array, types.intp, lanes), generate
-
-    return move
-
-
-_blocks_in, _blocks_out = _block_mover(True), _block_mover(False)
-
-
-@njit(inline="always")
-def take(array, row, n, lanes):
-    """lanes[j, k] = array[row + k, j] for n samples k."""
-    whole = 0
-    if n == LANES:
-        _blocks_in(array, row, lanes)
-        whole = array.shape[1] // LANES * LANES
-    for k in range(n):
-        for j in range(whole, array.shape[1]):
-            lanes[j, k] = array[row + k, j]
-
-
-@njit(inline="always")
-def give(lanes, n, array, row):
-    """array[row + k, j] = lanes[j, k] for n samples k."""
-    whole = 0
-    if n == LANES:
-        _blocks_out(array, row, lanes)
-        whole = array.shape[1] // LANES * LANES
-    for k in range(n):
-        for j in range(whole, array.shape[1]):
-            array[row + k, j] = lanes[j, k]
+    return types.void(u, w, inner, out), generate
 
 
 @intrinsic
-def squash_lanes(typing, z, d_m, b):
-    """z <- tanh(b z) in its first d_m rows, float32: absolute error below 2e-7; NaN stays NaN."""
+def squash_lanes(typing, z, b):
+    """z <- tanh(b z), float32, rows of a multiple of LANES: absolute error below 2e-7; NaN stays NaN."""
 
     def generate(context, builder, signature, arguments):
         if signature.args[0].dtype != types.float32:
@@ -156,7 +109,8 @@ def squash_lanes(typing, z, d_m, b):
         vector = _vector(context, signature.args[0].dtype)
         integers = ir.VectorType(ir.IntType(32), LANES)
         rows = builder.bitcast(z_.data, vector.as_pointer())
-        factor = _every_lane(builder, arguments[2])
+        factor = _every_lane(builder, arguments[1])
+        registers = builder.sdiv(z_.nitems, ir.Constant(z_.nitems.type, LANES))
         floor, fabs, copysign = (
             _function(builder, *f) for f in (("floor", vector, 1), ("fabs", vector, 1), ("copysign", vector, 2))
         )
@@ -168,7 +122,7 @@ def squash_lanes(typing, z, d_m, b):
         def whole(value):
             return ir.Constant(integers, [value] * LANES)
 
-        with cgutils.for_range(builder, arguments[1]) as loop:
+        with cgutils.for_range(builder, registers) as loop:
             place = builder.gep(rows, [loop.index])
             x = builder.fmul(builder.load(place, align=4), factor)
             a = builder.call(fabs, [x])
@@ -188,53 +142,51 @@ def squash_lanes(typing, z, d_m, b):
             builder.store(builder.call(copysign, [t, x]), place, align=4)
         return context.get_dummy_value()
 
-    return types.void(z, d_m, b), generate
+    return types.void(z, b), generate
 
 
 @njit(inline="always")
-def squash(z, d_m, b, exact):
-    """z <- tanh(b z) in its first d_m rows: libm's tanh where `exact`."""
+def squash(z, b, exact):
+    """z <- tanh(b z): libm's tanh where `exact`."""
     if exact:
-        for i in range(d_m):
-            for k in range(LANES):
-                z[i, k] = math.tanh(b * z[i, k])
+        for s in range(SAMPLES):
+            for i in range(z.shape[1]):
+                z[s, i] = math.tanh(b * z[s, i])
     else:
-        squash_lanes(z, d_m, b)
+        squash_lanes(z, b)
 
 
 @compiled
-def forward(p, m_all, batch, kappa, gain_a, w_m, w_2, b_2, silu, b, exact, first, last):
-    """Samples first .. last: rows t batch + n of m_all ((T + 1) B, d_m) from row n on; p (T B, d_1). w_m (d_1, d_m) and
-    w_2 (d_m, d_1) have padded rows."""
+def forward(p, m_all, batch, kappa, gain_a, w_mt, w_2t, b_2, silu, b, exact, first, last):
+    """Samples first .. last: rows t batch + n of m_all ((T + 1) B, d_m) from row n on; p (T B, d_1). w_mt (d_m, d_1) and
+    w_2t (d_1, d_m) have padded rows."""
     d_1, d_m = p.shape[1], m_all.shape[1]
     steps = p.shape[0] // batch
     zero, one = kappa.dtype.type(0), kappa.dtype.type(1)
-    u, z = np.zeros((d_m, LANES), p.dtype), np.zeros((w_2.shape[0], LANES), p.dtype)
-    h, m = np.zeros((w_m.shape[0], LANES), p.dtype), np.zeros((d_m, LANES), p.dtype)
-    hidden = h[:d_1]
-    for begin in range(first, last, LANES):
-        lanes = min(LANES, last - begin)
-        take(m_all, begin, lanes, m)
+    u, z = np.zeros((2, SAMPLES, w_2t.shape[1]), p.dtype)
+    h = np.zeros((SAMPLES, w_mt.shape[1]), p.dtype)
+    for begin in range(first, last, SAMPLES):
+        n = min(SAMPLES, last - begin)
         for t in range(steps):
             row = t * batch + begin
-            for i in range(d_m):
-                for k in range(LANES):
-                    u[i, k] = kappa[i] * m[i, k]
-                    z[i, k] = b_2[i]
-            take(p, row, lanes, h)
-            add_product(w_m, u, h)
-            for j in range(d_1):
-                for k in range(LANES):
+            for s in range(n):
+                for i in range(d_m):
+                    u[s, i] = kappa[i] * m_all[row + s, i]
+                    z[s, i] = b_2[i]
+                for j in range(d_1):
+                    h[s, j] = p[row + s, j]
+            add_product(u, w_mt, d_m, h)
+            for s in range(n):
+                for j in range(d_1):
                     if silu:
-                        h[j, k] = h[j, k] / (one + math.exp(-h[j, k]))
+                        h[s, j] = h[s, j] / (one + math.exp(-h[s, j]))
                     else:
-                        h[j, k] = zero if h[j, k] <= zero else h[j, k]
-            add_product(w_2, hidden, z)
-            squash(z, d_m, b, exact)
-            for i in range(d_m):
-                for k in range(LANES):
-                    m[i, k] = u[i, k] + gain_a[i] * z[i, k]
-            give(m, lanes, m_all, row + batch)
+                        h[s, j] = zero if h[s, j] <= zero else h[s, j]
+            add_product(h, w_2t, d_1, z)
+            squash(z, b, exact)
+            for s in range(n):
+                for i in range(d_m):
+                    m_all[row + batch + s, i] = u[s, i] + gain_a[i] * z[s, i]
 
 
 @compiled
@@ -250,64 +202,61 @@ def reverse(
     d_1, d_m, batch = p.shape[1], m_prev.shape[1], carry.shape[0]
     steps = p.shape[0] // batch
     zero, one = kappa.dtype.type(0), kappa.dtype.type(1)
-    m, u, g, e_2 = np.zeros((4, d_m, LANES), p.dtype)
-    z, c = np.zeros((w_2.shape[0], LANES), p.dtype), np.zeros((w_mt.shape[0], LANES), p.dtype)
-    h, e_1 = np.zeros((w_m.shape[0], LANES), p.dtype), np.zeros((w_2t.shape[0], LANES), p.dtype)
-    steep = np.ones((d_1, LANES), p.dtype)
-    part = np.zeros((2, d_m, LANES), p.dtype)
-    hidden, errors = h[:d_1], e_1[:d_1]
-    for begin in range(first, last, LANES):
-        lanes, block = min(LANES, last - begin), begin // LANES
-        c[:] = zero
-        take(carry, begin, lanes, c[:d_m])
+    u, z, c, e_2 = np.zeros((4, SAMPLES, w_2t.shape[1]), p.dtype)
+    h, e_1 = np.zeros((2, SAMPLES, w_mt.shape[1]), p.dtype)
+    steep = np.ones((SAMPLES, d_1), p.dtype)
+    part = np.zeros((2, SAMPLES, d_m), p.dtype)
+    for begin in range(first, last, SAMPLES):
+        n, block = min(SAMPLES, last - begin), begin // SAMPLES
+        for s in range(n):
+            for i in range(d_m):
+                c[s, i] = carry[begin + s, i]
         part[:] = zero
         for t in range(steps - 1, -1, -1):
             row = t * batch + begin
-            take(m_prev, row, lanes, m)
-            take(p, row, lanes, h)
-            take(grad_m, row, lanes, g)
-            for i in range(d_m):
-                for k in range(LANES):
-                    u[i, k] = kappa[i] * m[i, k]
-                    z[i, k] = b_2[i]
-                    g[i, k] += c[i, k]
-            add_product(w_m, u, h)
-            if silu:
+            for s in range(n):
+                for i in range(d_m):
+                    u[s, i] = kappa[i] * m_prev[row + s, i]
+                    z[s, i] = b_2[i]
+                    c[s, i] += grad_m[row + s, i]
                 for j in range(d_1):
-                    for k in range(LANES):
-                        x = h[j, k]
+                    h[s, j] = p[row + s, j]
+                    e_1[s, j] = zero
+            add_product(u, w_mt, d_m, h)
+            for s in range(n):
+                for j in range(d_1):
+                    if silu:
+                        x = h[s, j]
                         sigma = one / (one + math.exp(-x))
-                        steep[j, k] = sigma * (one + x * (one - sigma))
-                        h[j, k] = x * sigma
-            else:
+                        steep[s, j] = sigma * (one + x * (one - sigma))
+                        h[s, j] = x * sigma
+                    else:
+                        steep[s, j] = one if h[s, j] > zero else zero
+                        h[s, j] = zero if h[s, j] <= zero else h[s, j]
+                    h_all[row + s, j] = h[s, j]
+            add_product(h, w_2t, d_1, z)
+            squash(z, b, exact)
+            for s in range(n):
+                for i in range(d_m):
+                    part[1, s, i] += c[s, i] * z[s, i]
+                    e_2[s, i] = slope[i] * (one - z[s, i] * z[s, i]) * c[s, i]
+                    e_2_all[row + s, i] = e_2[s, i]
+            add_product(e_2, w_2, d_m, e_1)
+            for s in range(n):
                 for j in range(d_1):
-                    for k in range(LANES):
-                        steep[j, k] = one if h[j, k] > zero else zero
-                        h[j, k] = zero if h[j, k] <= zero else h[j, k]
-            give(hidden, lanes, h_all, row)
-            add_product(w_2, hidden, z)
-            squash(z, d_m, b, exact)
-            for i in range(d_m):
-                for k in range(LANES):
-                    part[1, i, k] += g[i, k] * z[i, k]
-                    e_2[i, k] = slope[i] * (one - z[i, k] * z[i, k]) * g[i, k]
-                    c[i, k] = g[i, k]
-            give(e_2, lanes, e_2_all, row)
-            e_1[:] = zero
-            add_product(w_2t, e_2, e_1)
-            for j in range(d_1):
-                for k in range(LANES):
-                    e_1[j, k] *= steep[j, k]
-            give(errors, lanes, grad_p, row)
-            add_product(w_mt, errors, c)
-            for i in range(d_m):
-                for k in range(LANES):
-                    part[0, i, k] += m[i, k] * c[i, k]
-                    c[i, k] *= kappa[i]
+                    e_1[s, j] *= steep[s, j]
+                    grad_p[row + s, j] = e_1[s, j]
+            add_product(e_1, w_m, d_1, c)
+            for s in range(n):
+                for i in range(d_m):
+                    part[0, s, i] += m_prev[row + s, i] * c[s, i]
+                    c[s, i] *= kappa[i]
             if t % STEPS == 0:
-                for s in range(2):
+                for s in range(n):
                     for i in range(d_m):
-                        for k in range(lanes):
-                            sums[block, s, i] += part[s, i, k]
+                        for k in range(2):
+                            sums[block, k, i] += part[k, s, i]
                 part[:] = zero
-        give(c[:d_m], lanes, carry, begin)
+        for s in range(n):
+            for i in range(d_m):
+                carry[begin + s, i] = c[s, i]
