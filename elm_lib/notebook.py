@@ -67,7 +67,8 @@ def run(notebook: Path, output: Path, parameters: dict) -> None:
 
 
 def normalise(notebook: nbformat.NotebookNode) -> None:
-    """Drop all that differs between two runs of the same code, in place: times, ids, versions, what went to stderr."""
+    """Drop all that differs between two runs of the same code, in place: times, ids, versions, what went to stderr, how
+    what was printed came in pieces."""
     notebook.metadata = nbformat.from_dict({
         "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
         "language_info": {"name": "python"},
@@ -76,7 +77,16 @@ def normalise(notebook: nbformat.NotebookNode) -> None:
         cell.id = f"cell-{number}"
         cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k in KEEP_METADATA})
         if cell.cell_type == "code":
-            cell.outputs = [o for o in cell.outputs if not (o.output_type == "stream" and o.name == "stderr")]
+            kept = []
+            for output in cell.outputs:
+                if output.output_type != "stream":
+                    kept.append(output)
+                elif output.name != "stderr":
+                    if kept and kept[-1].output_type == "stream":  # how printed lines are cut into messages depends on time
+                        kept[-1].text += output.text
+                    else:
+                        kept.append(output)
+            cell.outputs = kept
             for output in cell.outputs:
                 output.pop("metadata", None) if output.output_type == "stream" else output.update(
                     metadata=nbformat.from_dict({})

@@ -199,8 +199,10 @@ def test_a_plan_takes_each_tasks_own_settings_and_manifest(tmp_path):
     assert by_name["retrieval"].model["kind"] == "tower" and by_name["text"].train["epochs"] == 150
     assert by_name["text"].labels["source"] == "stand-in" and by_name["text"].labels["morphology"] == ""
     assert {run.labels["budget"] for run in planned} == {1.0}
-    (smoke, _) = runs.plan(params, "lra_elm", "smoke", data=tmp_path, folder=tmp_path)
-    assert smoke.train["epochs"] == 1 and smoke.labels["budget"] == 2 / (150 * 250)
+    smoke = {run.options["name"]: run for run in runs.plan(params, "lra_elm", "smoke", data=tmp_path, folder=tmp_path)}
+    assert smoke["listops"].train["epochs"] == 1 and smoke["listops"].labels["budget"] == 2 * 16 / (150 * 250 * 384)
+    long = smoke["pathfinder_x"].train  # its own cap; pieces no larger than the published 768 / 32
+    assert (long["batch_size"], long["accumulate"]) == (2, 1)
     assert runs.plan(params, "lra_pathfinder_s5", "smoke", data=tmp_path, folder=tmp_path) == []
     empty = runs.collect([])
     assert [len(frame) for frame in empty] == [0, 0, 0] and "size" in empty[0]
