@@ -13,14 +13,19 @@ from functools import lru_cache
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from elm_lib.recurrence import cpu_kernels, fused
-from elm_lib.recurrence.cpu_kernels import LANES, SAMPLES
+from elm_lib.recurrence.cpu_kernels import BLOCKS, LANES, SAMPLES
 
 
-def padded(matrix: np.ndarray) -> np.ndarray:
-    """The matrix with zero columns added up to a multiple of LANES, contiguous."""
-    return np.ascontiguousarray(np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % LANES))))
+def packed(matrix: Tensor) -> np.ndarray:
+    """(I, J) in the order in which a product reads it: columns in bundles as wide as the registers of a turn, zeros up to a multiple of
+    LANES, each bundle row after row; flat."""
+    matrix = F.pad(matrix.detach(), (0, -matrix.shape[1] % LANES))
+    whole = matrix.shape[1] // (BLOCKS * LANES) * BLOCKS
+    widths = [BLOCKS * LANES] * (whole // BLOCKS) + [LANES] * (matrix.shape[1] // LANES - whole)
+    return torch.cat([bundle.flatten() for bundle in matrix.split(widths, 1)]).numpy()
 
 
 @lru_cache(maxsize=1)
@@ -56,22 +61,23 @@ def _rows(*tensors: Tensor):
 def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float) -> None:
     batch = p.shape[1]
     p, m_all = _rows(p, m_all)
-    kappa, gain_a, w_m, w_2, b_2 = _arrays(kappa, gain_a, w_m, *layers)
+    w_2, b_2 = layers
     _over_samples(
-        cpu_kernels.forward, batch, p, m_all, batch, kappa, gain_a, padded(w_m.T), padded(w_2.T), b_2, activation == "silu",
-        p.dtype.type(b), p.dtype == np.float64,
+        cpu_kernels.forward, batch, p, m_all, batch, *_arrays(kappa, gain_a), packed(w_m.T), packed(w_2.T), *_arrays(b_2),
+        activation == "silu", p.dtype.type(b), p.dtype == np.float64,
     )  # fmt: skip
 
 
 def backward_chunk(p, m_prev, grad_m, carry, kappa, slope, w_m, layers, activation: str, b: float, grad_p):
     hidden, e_2 = torch.empty_like(p), torch.empty_like(m_prev)
     sums = torch.zeros(-(-p.shape[1] // SAMPLES), 2, m_prev.shape[2], dtype=torch.float64)
-    kappa_, slope_, w_m_, w_2, b_2 = _arrays(kappa, slope, w_m, *layers)
+    w_2, b_2 = layers
     rows = _rows(p, m_prev, grad_m)
     dtype = rows[0].dtype
     _over_samples(
-        cpu_kernels.reverse, p.shape[1], *rows, carry.numpy(), kappa_, slope_, padded(w_m_), padded(w_2), b_2, padded(w_m_.T),
-        padded(w_2.T), activation == "silu", dtype.type(b), dtype == np.float64, *_rows(hidden, e_2, grad_p), sums.numpy(),
+        cpu_kernels.reverse, p.shape[1], *rows, carry.numpy(), *_arrays(kappa, slope), packed(w_m), packed(w_2), *_arrays(b_2),
+        packed(w_m.T), packed(w_2.T), activation == "silu", dtype.type(b), dtype == np.float64, *_rows(hidden, e_2, grad_p),
+        sums.numpy(),
     )  # fmt: skip
     grad_kappa, g_tanh = sums.sum(0).to(p.dtype)
     return [hidden], [grad_p, e_2], grad_kappa, g_tanh

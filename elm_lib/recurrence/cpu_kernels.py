@@ -45,14 +45,14 @@ def _every_lane(builder, value):
 
 @intrinsic
 def add_product(typing, u, w, inner, out):
-    """out += u w, summed in the order of the inner index: u (SAMPLES, at least inner), w (inner, J), out (SAMPLES, J), J a multiple
-    of LANES."""
+    """out += u w, summed in the order of the inner index: u (SAMPLES, at least inner), w (inner, J) as `cpu.packed` lays it out, out
+    (SAMPLES, J), J a multiple of LANES."""
 
     def generate(context, builder, signature, arguments):
         u_, w_, out_ = (context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 1, 3))
         vector, width = _vector(context, signature.args[0].dtype), _bytes(context, signature.args[0].dtype)
         multiply_add = _function(builder, "fmuladd", vector, 3)
-        inner, columns = arguments[2], cgutils.unpack_tuple(builder, w_.shape)[1]
+        inner, columns = arguments[2], cgutils.unpack_tuple(builder, out_.shape)[1]
         u_width = cgutils.unpack_tuple(builder, u_.shape)[1]
 
         def number(value):
@@ -72,13 +72,11 @@ def add_product(typing, u, w, inner, out):
                 sums = [cgutils.alloca_once(builder, vector) for _ in places]
                 for total, place in zip(sums, places):
                     builder.store(builder.load(place, align=width), total)
+                bundle = builder.bitcast(builder.gep(w_.data, [builder.mul(j, inner)]), vector.as_pointer())
                 with cgutils.for_range(builder, inner) as loop:
-                    row = builder.mul(loop.index, columns)
+                    row = builder.mul(loop.index, number(blocks))
                     weights = [
-                        builder.load(
-                            builder.bitcast(builder.gep(w_.data, [builder.add(row, start)]), vector.as_pointer()), align=width
-                        )
-                        for start in starts
+                        builder.load(builder.gep(bundle, [builder.add(row, number(k))]), align=width) for k in range(blocks)
                     ]
                     for s in range(SAMPLES):
                         at = builder.add(builder.mul(u_width, number(s)), loop.index)
@@ -159,12 +157,12 @@ def squash(z, b, exact):
 @compiled
 def forward(p, m_all, batch, kappa, gain_a, w_mt, w_2t, b_2, silu, b, exact, first, last):
     """Samples first .. last: rows t batch + n of m_all ((T + 1) B, d_m) from row n on; p (T B, d_1). w_mt (d_m, d_1) and
-    w_2t (d_1, d_m) have padded rows."""
+    w_2t (d_1, d_m) are packed."""
     d_1, d_m = p.shape[1], m_all.shape[1]
     steps = p.shape[0] // batch
     zero, one = kappa.dtype.type(0), kappa.dtype.type(1)
-    u, z = np.zeros((2, SAMPLES, w_2t.shape[1]), p.dtype)
-    h = np.zeros((SAMPLES, w_mt.shape[1]), p.dtype)
+    u, z = np.zeros((2, SAMPLES, w_2t.size // d_1), p.dtype)
+    h = np.zeros((SAMPLES, w_mt.size // d_m), p.dtype)
     for begin in range(first, last, SAMPLES):
         n = min(SAMPLES, last - begin)
         for t in range(steps):
@@ -197,13 +195,13 @@ def reverse(
 
     Every step is done forward once more from m_prev. Fills h_all (what the second layer reads), e_2_all and grad_p (dL/d the
     outputs of the second and the first layer), sums (blocks, 2, d_m) float64 (dL/dkappa; the sum of g tanh), and leaves dL/dm_0
-    in carry. w_m, w_2 and their transposes have padded rows.
+    in carry. w_m (d_1, d_m), w_2 (d_m, d_1) and their transposes are packed.
     """
     d_1, d_m, batch = p.shape[1], m_prev.shape[1], carry.shape[0]
     steps = p.shape[0] // batch
     zero, one = kappa.dtype.type(0), kappa.dtype.type(1)
-    u, z, c, e_2 = np.zeros((4, SAMPLES, w_2t.shape[1]), p.dtype)
-    h, e_1 = np.zeros((2, SAMPLES, w_mt.shape[1]), p.dtype)
+    u, z, c, e_2 = np.zeros((4, SAMPLES, w_2t.size // d_1), p.dtype)
+    h, e_1 = np.zeros((2, SAMPLES, w_mt.size // d_m), p.dtype)
     steep = np.ones((SAMPLES, d_1), p.dtype)
     part = np.zeros((2, SAMPLES, d_m), p.dtype)
     for begin in range(first, last, SAMPLES):
