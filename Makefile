@@ -31,6 +31,7 @@ bench: $(VENV)/.installed
 	python benchmarks/loader.py
 	python benchmarks/simulator.py
 	python benchmarks/recurrence.py
+	python benchmarks/practice.py
 
 clean:
 	rm -rf runs notebooks/scratch scratch
