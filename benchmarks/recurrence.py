@@ -11,7 +11,7 @@ we are faster, `ratio_floor` is at most 1. On the CPU: one thread, CPU time. On 
 Where (a) does not fit, it is timed on fewer steps, and its time and memory are scaled, as they are linear in them (column
 `step_loop_steps`).
 
-Rows of the other device that recurrence.csv holds already are kept. Writes recurrence.csv, .md and .png.
+Rows of recurrence.csv that are not measured again are kept. Writes recurrence.csv, .md and .png after each configuration.
 """
 
 import argparse
@@ -254,8 +254,9 @@ def save(table: pd.DataFrame, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     path = out / "recurrence.csv"
     if path.exists():
-        old = pd.read_csv(path)
-        table = pd.concat([old[~old.device.isin(table.device.unique())], table])[COLUMNS]
+        old, what = pd.read_csv(path), ["device", "configuration", "batch", "steps", "d_m"]
+        again = pd.MultiIndex.from_frame(old[what]).isin(pd.MultiIndex.from_frame(table[what]))
+        table = pd.concat([old[~again], table])[COLUMNS]
     table = table.sort_values(["device", "configuration", "batch", "steps", "d_m"], kind="stable")
     table.to_csv(path, index=False, float_format="%.4g")
     shown = table.drop(columns=["machine", "commit", "step_loop_steps"]).map(
@@ -294,7 +295,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=list(CONFIGURATIONS))
-    parser.add_argument("--no-growth", action="store_true")
+    parser.add_argument("--growth", choices=("yes", "no", "only"), default="yes", help="over steps, batch and d_m of neuronio_branch_elm")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     parser.add_argument("--peak", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -305,17 +306,14 @@ def main() -> None:
         return
     rates = machine_rates(arguments.device)
     print(f"{rates[0] / 1e9:.0f} GFLOP/s, {rates[1] / 1e9:.1f} GB/s", flush=True)
-    rows = []
-    for name in arguments.only:
-        rows += measure(name, arguments.device, arguments.rounds, rates)
+    todo = [(name, arguments.rounds, {}) for name in arguments.only if arguments.growth != "only"]
+    if arguments.growth != "no" and "neuronio_branch_elm" in arguments.only:
+        usual = {"steps": 500, "batch": 8, "d_m": 20}
+        todo += [("neuronio_branch_elm", 3, {what: value}) for what in GROWTH for value in GROWTH[what] if value != usual[what]]
+    for name, rounds, size in todo:
+        save(pd.DataFrame(measure(name, arguments.device, rounds, rates, **size))[COLUMNS], arguments.out)
         if arguments.device == "cuda":
             torch.cuda.empty_cache()
-    if not arguments.no_growth and "neuronio_branch_elm" in arguments.only:
-        for what, values in GROWTH.items():
-            for value in values:
-                if (what, value) not in (("steps", 500), ("batch", 8), ("d_m", 20)):
-                    rows += measure("neuronio_branch_elm", arguments.device, 3, rates, **{what: value})
-    save(pd.DataFrame(rows)[COLUMNS], arguments.out)
 
 
 if __name__ == "__main__":
