@@ -100,12 +100,24 @@ def labels(runs: pd.DataFrame) -> dict:
 
 
 def describe(*runs: pd.DataFrame) -> str:
-    """The same in one line, for figures, of one experiment or more."""
-    where = [labels(frame) for frame in runs]
+    """The same in one line, for figures, of one experiment or more; those without runs are left out."""
+    where = [labels(frame) for frame in runs if len(frame)]
+    if not where:
+        return "not run under this profile"
     budgets = [found["budget"] for found in where]
     share = " to ".join(dict.fromkeys(f"{100 * budget:.3g}" for budget in (min(budgets), max(budgets))))
     devices = ", ".join(dict.fromkeys(found["device"] for found in where))
     return f"profile {where[0]['profile']}, {where[0]['data']} data, {devices}, {share} % of the published optimiser budget"
+
+
+def where_from(runs: dict[str, pd.DataFrame], *parts: pd.DataFrame) -> dict:
+    """Of the runs behind a row of the report: the smallest budget, and every source that they had. Without runs: the profile alone."""
+    ran = [labels(part) for part in parts if len(part)]
+    if not ran:
+        profile = next((frame.profile.iloc[0] for frame in runs.values() if len(frame)), "")
+        return {"budget": np.nan, "profile": profile, "data": "", "device": ""}
+    joined = {key: ", ".join(dict.fromkeys(found[key] for found in ran)) for key in ("profile", "data", "device")}
+    return {"budget": min(found["budget"] for found in ran), **joined}
 
 
 def verdicts(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> list[dict]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from elm_lib.paper import PUBLISHED, labels, row
+from elm_lib.paper import PUBLISHED, row, where_from
 from elm_lib.paper import describe as describe_runs
 
 GROUPS = ("lra", "lra_pathfinder")
@@ -99,8 +99,7 @@ def tables(runs: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 
 def describe(*runs: pd.DataFrame) -> str:
     """Where the numbers of a figure come from, in one line."""
-    ran = [part for frame in runs if len(frame) for _, part in frame.groupby(["source", "budget"])]
-    return describe_runs(*ran) if ran else "not run under this profile"
+    return describe_runs(*(part for frame in runs if len(frame) for _, part in frame.groupby(["source", "budget"])))
 
 
 def verdicts(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> list[dict]:
@@ -110,16 +109,6 @@ def verdicts(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> 
     nothing either. Of a stand-in, or of other lengths, the verdict on a cell is "not comparable".
     """
     return _cells_of_table_1(tables["tab1"], runs) + _cells_of_ablations(tables, runs) + _claims(tables, runs)
-
-
-def _where(runs: dict[str, pd.DataFrame], *parts: pd.DataFrame) -> dict:
-    """Of the runs behind a row: the smallest budget, and every source that they had. Without runs: the profile alone."""
-    ran = [labels(part) for part in parts if len(part)]
-    if not ran:
-        profile = next((frame.profile.iloc[0] for frame in runs.values() if len(frame)), "")
-        return {"budget": np.nan, "profile": profile, "data": "", "device": ""}
-    joined = {key: ", ".join(dict.fromkeys(found[key] for found in ran)) for key in ("profile", "data", "device")}
-    return {"budget": min(found["budget"] for found in ran), **joined}
 
 
 def _size(runs: pd.DataFrame, size) -> pd.DataFrame:
@@ -139,7 +128,7 @@ def _count(claim, item, published, ours, relative, where) -> dict:
 def _cells_of_table_1(table: pd.DataFrame, runs: dict[str, pd.DataFrame]) -> list[dict]:
     rows = []
     for line in table[table.note == ""].to_dict("records"):
-        where = _where(runs, _size(runs[MODELS[line["model"]]], line["name"]))
+        where = where_from(runs, _size(runs[MODELS[line["model"]]], line["name"]))
         item, ours = f"{line['model']} {TASKS[line['name']]}", line["test_mean"]
         if line["fails_published"]:
             published, tolerance, good = 50.0, LEARNED[line["name"]] - 50, ours < LEARNED[line["name"]]
@@ -160,7 +149,7 @@ def _cells_of_ablations(tables: dict[str, pd.DataFrame], runs: dict[str, pd.Data
     for name, (experiment, _, size, unit, columns) in ABLATIONS.items():
         claim = f"Tab {name[3:]}"
         for line in tables[name].to_dict("records"):
-            where, ran = _where(runs, _size(runs[experiment], line[size])), line["seeds"] == line["seeds"]
+            where, ran = where_from(runs, _size(runs[experiment], line[size])), line["seeds"] == line["seeds"]
             for split in columns.values():
                 published, ours, tolerance = line[f"{split}_published"], line[f"{split}_mean"], TOLERANCE * unit / 100
                 if published == published:
@@ -183,7 +172,7 @@ def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> l
 
     def claim(label, item, published, margin, parts, learned=True):
         good = bool(margin >= 0 and learned) if margin == margin else None
-        rows.append(row(label, item, published, margin, np.nan, np.nan, 0.0, good, _where(runs, *parts)))
+        rows.append(row(label, item, published, margin, np.nan, np.nan, 0.0, good, where_from(runs, *parts)))
 
     def mean(table, *sizes):
         """Mean over sizes that all were run, else NaN."""
@@ -203,7 +192,7 @@ def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> l
         complete = ours.source.isin(COMPARABLE).all() and ours.test_mean.notna().all()
         wins = (ours.test_mean > theirs).sum() if complete else np.nan
         expected = (ours.accuracy_published > theirs).sum()
-        where = _where(runs, *(_size(runs["lra_elm"], name) for name in TASKS))
+        where = where_from(runs, *(_size(runs["lra_elm"], name) for name in TASKS))
         rows.append(row("Tab 1", f"ELM above the published {other}, tasks of 6", expected, wins, np.nan, np.nan, 0.0,
                         wins >= expected if complete else None, where))  # fmt: skip
     elm_x, chrono_x = (cells.test_mean[(model, "pathfinder_x")] for model in MODELS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from elm_lib.paper import PUBLISHED, labels, row
+from elm_lib.paper import PUBLISHED, row, where_from
 
 MODELS = {"branch_elm": "Branch-ELM", "elm": "ELM", "lstm": "LSTM", "snn": "SNN"}
 SETS = {
@@ -43,13 +43,17 @@ def table(runs: dict[str, pd.DataFrame], name: str) -> pd.DataFrame:
                 line |= {f"{column}_mean": values.mean(), f"{column}_std": values.std(ddof=0)}
             ours.append(line)
     keys = ["model", "bin_ms"]
-    both = published(name).merge(pd.DataFrame(ours), on=keys, how="outer", suffixes=("_published", ""))
+    scores = [f"{name}_{what}" for name in (*(f"{split}_accuracy" for split in SPLITS), *OTHERS) for what in ("mean", "std")]
+    ours = pd.DataFrame(ours, columns=[*keys, "parameters", "seeds", "diverged", "budget", *scores]).astype({"bin_ms": int})
+    both = published(name).merge(ours, on=keys, how="outer", suffixes=("_published", ""))
     both["model"] = pd.Categorical(both["model"], list(MODELS.values()))
     return both.sort_values(keys).astype({"model": str}).reset_index(drop=True)
 
 
 def ablation(frame: pd.DataFrame) -> pd.DataFrame:
     """Test accuracy of an ablation: size (d_m, or the upper end of tau_m_range in ms), mean, std, runs, and runs that diverged."""
+    if not len(frame):
+        return pd.DataFrame(columns=["size", "mean", "std", "seeds", "diverged"])
     sizes = frame["size"].map(lambda size: json.loads(size)[-1] if isinstance(size, str) else size)
     groups = frame.assign(size=sizes).groupby("size")
     return groups.apply(
@@ -70,7 +74,7 @@ def verdicts(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> 
     rows = []
     for name, (claim, _, chance) in SETS.items():
         for experiment, model in zip(EXPERIMENTS[name], MODELS.values(), strict=True):
-            where = labels(runs[experiment])
+            where = where_from(runs, runs[experiment])
             for line in tables[name].query("model == @model").to_dict("records"):
                 for split in SPLITS:
                     theirs, ours = (line[f"{split}_accuracy_mean{suffix}"] for suffix in ("_published", ""))
@@ -88,17 +92,17 @@ def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> l
     rows = []
     for name, (_, title, chance) in SETS.items():
         figure = "Fig S5" if name == "shd" else "Fig 5"
-        where = labels(runs[EXPERIMENTS[name][1]])
+        by_model = dict(zip(MODELS.values(), EXPERIMENTS[name], strict=True))
         accuracy = tables[name].pivot(index="bin_ms", columns="model", values="test_accuracy_mean")
 
         def mean(model, bins, accuracy=accuracy):
             values = accuracy.reindex(bins)[model].dropna() if model in accuracy else pd.Series(dtype=float)
             return values.mean() if len(values) else np.nan
 
-        def claim(item, margin, figure=figure, where=where):
-            rows.append(
-                row(figure, item, np.nan, margin, np.nan, np.nan, 0.0, margin > 0 if margin == margin else None, where)
-            )
+        def claim(models, item, margin, figure=figure, title=title, by_model=by_model):
+            where = where_from(runs, *(runs[by_model[model]] for model in models))
+            good = margin > 0 if margin == margin else None
+            rows.append(row(figure, f"{title}: {item}", np.nan, margin, np.nan, np.nan, 0.0, good, where))
 
         def unless_chance(best, margin, learned=chance + NEAR_CHANCE):
             """To stand above something that learned nothing shows nothing: the margin, or by how much `best` misses having learned."""
@@ -106,22 +110,19 @@ def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> l
 
         fine, below_10, coarse = [1, 2, 4], [1, 2, 4, 6, 8], [50, 100]
         elm, branch = mean("ELM", fine), mean("Branch-ELM", fine)
-        claim(f"{title}: ELM above LSTM at bins of 1 to 4 ms, by", unless_chance(elm, elm - mean("LSTM", fine)))
-        claim(f"{title}: Branch-ELM at 1 to 4 ms keeps its accuracy at 10 to 20 ms within 0.05, margin",
+        claim(["ELM", "LSTM"], "ELM above LSTM at bins of 1 to 4 ms, by", unless_chance(elm, elm - mean("LSTM", fine)))
+        claim(["Branch-ELM"], "Branch-ELM at 1 to 4 ms keeps its accuracy at 10 to 20 ms within 0.05, margin",
               unless_chance(branch, branch - mean("Branch-ELM", [10, 20]) + 0.05))  # fmt: skip
         for model in ("ELM", "Branch-ELM"):
-            claim(
-                f"{title}: accuracy of {model} falls from 10 ms to bins of 50 and 100 ms, by",
-                mean(model, [10]) - mean(model, coarse),
-            )
+            margin = mean(model, [10]) - mean(model, coarse)
+            claim([model], f"accuracy of {model} falls from 10 ms to bins of 50 and 100 ms, by", margin)
         snn = accuracy["SNN"].dropna() if "SNN" in accuracy else pd.Series(dtype=float)
         if name == "shd":
             middle = snn.index.isin([10, 20, 50])
             around = snn[middle].max() - snn[~middle].max() if len(snn) > 3 else np.nan
-            claim(f"{title}: SNN best at bins of 10 to 50 ms, by", unless_chance(snn.max(), around))
+            claim(["SNN"], "SNN best at bins of 10 to 50 ms, by", unless_chance(snn.max(), around))
         else:
-            claim(
-                f"{title}: LSTM within 0.1 of chance below 10 ms, margin", chance + NEAR_CHANCE - mean("LSTM", below_10)
-            )
-            claim(f"{title}: SNN within 0.1 of chance at every bin, margin", chance + NEAR_CHANCE - snn.max())
+            limit = chance + NEAR_CHANCE
+            claim(["LSTM"], "LSTM within 0.1 of chance below 10 ms, margin", limit - mean("LSTM", below_10))
+            claim(["SNN"], "SNN within 0.1 of chance at every bin, margin", limit - snn.max())
     return rows

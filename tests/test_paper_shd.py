@@ -79,3 +79,17 @@ def test_an_ablation_over_ranges_is_drawn_over_their_upper_end():
         and found["mean"].tolist() == [0.2, 0.6]
         and found.diverged.tolist() == [0, 1]
     )
+
+
+def test_an_experiment_that_the_profile_leaves_out_is_not_run():
+    runs = _runs(published)
+    for name in ("shd_adding_lstm", "shd_adding_snn", *(f"shd_{kind}" for kind in KIND.values())):
+        runs[name] = runs[name].iloc[:0] if name == "shd_adding_lstm" else pd.DataFrame(columns=runs[name].columns)
+    tables = {name: paper_shd.table(runs, name) for name in paper_shd.SETS}
+    assert len(tables["shd"]) == 36 and tables["shd"].seeds.isna().all()
+    found = paper.frame(paper_shd.verdicts(tables, runs))
+    gone = found.claim.isin(["Tab S11", "Fig S5"]) | found.item.str.match("(SHD-Adding: )?(LSTM|SNN) ") | found.item.str.contains("above LSTM")
+    assert set(found[gone].verdict) == {"not run"} and set(found[~gone].verdict) == {"reproduced"}
+    assert set(found.profile) == {"desk"}
+    empty = pd.DataFrame(columns=["size", "test_accuracy", "diverged"])
+    assert len(paper_shd.ablation(empty)) == 0 and paper.describe(runs["shd_elm"]) == "not run under this profile"
