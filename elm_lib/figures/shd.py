@@ -72,8 +72,12 @@ def adding(
         (axes[1, 1], by_d_m, "$d_m$", "e"),
         (axes[1, 2], by_tau_m, r"longest initial $\tau_m$ (ms)", "f"),
     ):
-        axis.errorbar(found["size"], found["mean"], found["std"], color=COLORS["ELM"], marker="s", ls="--", capsize=2)
         axis.set(xlabel=name, title=f"{letter}) ELM, 2 ms, test", ylim=(0, 1.03))
+        if len(found):
+            axis.errorbar(found["size"], found["mean"], found["std"], color=COLORS["ELM"], marker="s", ls="--", capsize=2)
+        else:
+            axis.text(0.5, 0.5, "not run under this profile", transform=axis.transAxes, ha="center", color="grey")
+            axis.set_xticks([])
     axes[1, 0].set(ylabel="accuracy")
     _legend(axes[1, 0])
     figure.suptitle(label, fontsize=6, color="grey")
