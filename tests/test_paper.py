@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from elm_lib import paper
+from elm_lib import paper, paper_lra, paper_shd
 from elm_lib.errors import DataError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -127,14 +127,18 @@ def test_readme_shows_the_released_weights_table_of_results():
 
 def test_results_agree_among_themselves():
     """Verdicts are what the tables say, and the tables what the runs say."""
-    runs = paper.read_runs(ROOT / "results", *paper.GROUPS)
+    runs = paper.read_runs(ROOT / "results", *paper.GROUPS, *paper_shd.GROUPS, *paper_lra.GROUPS)
     tables = {name: paper.neuronio_table(runs[name], model) for name, (_, model) in paper.MODELS.items()}
+    words = {name: paper_shd.table(runs, name) for name in paper_shd.SETS}
+    arena = paper_lra.tables(runs)
+    lines = paper.verdicts(tables, runs) + paper_shd.verdicts(words, runs) + paper_lra.verdicts(arena, runs)
     written = pd.read_csv(ROOT / "results" / paper.VERDICTS)
-    expected = pd.read_csv(io.StringIO(paper.frame(paper.verdicts(tables, runs)).to_csv(index=False)))
-    pd.testing.assert_frame_equal(written, expected)
-    for name, (claim, _) in paper.MODELS.items():
-        table = pd.read_csv(ROOT / "results/tables" / f"tab{claim.split()[1]}.csv")
-        pd.testing.assert_frame_equal(table, tables[name], check_dtype=False)
+    pd.testing.assert_frame_equal(written, pd.read_csv(io.StringIO(paper.frame(lines).to_csv(index=False))))
+    named = {f"tab{claim.split()[1]}": tables[name] for name, (claim, _) in paper.MODELS.items()}
+    named |= {f"tab{claim.split()[1]}": words[name] for name, (claim, *_) in paper_shd.SETS.items()}
+    for name, table in (named | arena).items():
+        expected = pd.read_csv(io.StringIO(table.to_csv(index=False)))
+        pd.testing.assert_frame_equal(pd.read_csv(ROOT / "results/tables" / f"{name}.csv"), expected, check_dtype=False)
 
 
 def test_readme_tells_the_measured_speed_of_the_simulator():
