@@ -178,12 +178,25 @@ class Lra(Strict):
         return [(name, task) for name, task in named if task is not None]
 
 
-class Cap(Strict):
+class Limits(Strict):
+    """The most of each; None: as published."""
+
     epochs: PositiveInt | None
     batches_per_epoch: PositiveInt | None
-    seeds: PositiveInt | None
     batch_size: PositiveInt | None = None
-    each: dict[str, Cap] = {}  # in its place, at single values of `vary`
+
+    def of(self, train: Train) -> dict[str, int]:
+        """What they change in how a run is trained."""
+        wanted = {"epochs": self.epochs, "batches_per_epoch": self.batches_per_epoch, "batch_size": self.batch_size}
+        less = {key: most for key, most in wanted.items() if most and most < getattr(train, key)}
+        if "batch_size" in less:  # pieces as large as they were
+            less["accumulate"] = -(-train.accumulate * less["batch_size"] // train.batch_size)
+        return less
+
+
+class Cap(Limits):
+    seeds: PositiveInt | None
+    each: dict[str, Limits] = {}  # in their place, at single values of `vary`
 
 
 class Runner(Strict):
@@ -233,6 +246,14 @@ class Params(Strict):
                 raise ValueError(
                     f"profiles.{name}.caps: every group, {{}} if it has none, and no other: {sorted(differ)}"
                 )
+            for experiment, cap in _flat(profile.caps).items():
+                strange = set(cap.each) - set(map(str, self.experiments[experiment].values))
+                if strange:
+                    raise ValueError(
+                        f"profiles.{name}.caps, {experiment}: each has {sorted(strange)}, which is none of its values"
+                    )
+            if profile.cap.each:
+                raise ValueError(f"profiles.{name}.cap: each is of the values of one experiment: put it under caps")
             for experiment, points in _flat(profile.points).items():
                 strange = [value for value in points or [] if value not in self.experiments[experiment].values]
                 if strange:
@@ -251,21 +272,15 @@ class Params(Strict):
         full, limits = self.experiment(experiment), self.profiles[profile]
         cap = _flat(limits.caps).get(experiment, limits.cap)
 
-        def limited(train: Train, value="") -> dict[str, int]:
-            at = cap.each.get(str(value), cap)
-            wanted = {"epochs": at.epochs, "batches_per_epoch": at.batches_per_epoch, "batch_size": at.batch_size}
-            less = {key: most for key, most in wanted.items() if most and most < getattr(train, key)}
-            if "batch_size" in less:  # pieces as large as they were
-                less["accumulate"] = -(-train.accumulate * less["batch_size"] // train.batch_size)
-            return less
-
-        train = full.train.model_copy(update=limited(full.train))
         each = {
-            value: change.model_copy(update={"train": change.train | limited(full.train_at(value), value)})
-            for value, change in (full.each | {value: full.each.get(value, Change()) for value in cap.each}).items()
+            value: change.model_copy(
+                update={"train": change.train | cap.each.get(value, cap).of(full.train_at(value))}
+            )
+            for value, change in ({value: Change() for value in cap.each} | full.each).items()
         }
         points = _flat(limits.points)[experiment]
         values = full.values if points is None else points
+        train = full.train.model_copy(update=cap.of(full.train))
         capped = full.model_copy(
             update={"train": train, "values": values, "seeds": full.seeds[: cap.seeds], "each": each}
         )

@@ -51,15 +51,22 @@ def published_neuronio() -> pd.DataFrame:
     return pd.read_csv(PUBLISHED / "neuronio_models.csv")
 
 
-def read_runs(folder: str | Path, *groups: str) -> dict[str, pd.DataFrame]:
+class Runs(dict):
+    """Tables of runs by experiment. Raises DataError for one that is not there."""
+
+    def __missing__(self, experiment: str):
+        raise DataError(f"there are no results of {experiment}: its csv is missing below results/runs; run `dvc repro` of its train stage")
+
+
+def read_runs(folder: str | Path, *groups: str) -> Runs:
     """Results of groups of experiments, by experiment: a row each run, divergent ones included. Raises DataError when a group was
     not run."""
-    found = {}
+    found = Runs()
     for group in groups:
         paths = sorted((Path(folder) / "runs" / group).glob("*.csv"))
         if not paths:
             raise DataError(f"{Path(folder) / 'runs' / group} has no results: run `dvc repro train@{group}`")
-        found |= {path.stem: pd.read_csv(path) for path in paths}
+        found.update({path.stem: pd.read_csv(path) for path in paths})
     return found
 
 

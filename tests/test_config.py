@@ -61,6 +61,14 @@ def _set(*keys_and_value):
         (_set("profiles", "smoke", "points", "shd", "typo", [1]), ["profiles.smoke.points", "shd.typo"]),
         (_set("profiles", "smoke", "points", "shd", "shd_elm", [3]), ["profiles.smoke.points", "shd_elm = [3]"]),
         (lambda raw: raw["profiles"]["smoke"]["caps"].pop("shd"), ["profiles.smoke.caps", "shd"]),
+        (
+            lambda raw: raw["profiles"]["smoke"]["caps"]["lra"]["lra_elm"]["each"].update(pathfinder_y={"epochs": 1, "batches_per_epoch": 1}),
+            ["profiles.smoke.caps, lra_elm", "pathfinder_y"],
+        ),
+        (
+            lambda raw: raw["profiles"]["desk"]["cap"].update(each={"text": {"epochs": 1, "batches_per_epoch": 1}}),
+            ["profiles.desk.cap", "under caps"],
+        ),
         (_set("experiments", "lra", "lra_elm", "each", "cifar", {"train": {"epochs": 2}}), ["lra.lra_elm", "cifar"]),
         (
             _set("experiments", "lra", "lra_elm", "each", "text", "train", {"lr": "fast"}),

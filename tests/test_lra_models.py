@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from test_lra_data import write
 from torch import nn
 
@@ -22,7 +21,7 @@ from elm_lib.models import build
 from elm_lib.neuron import ELM
 from elm_lib.optimisation import Train
 from elm_lib.tasks.lra import Task, scores
-from elm_lib.training import Run, train_run
+from elm_lib.training import Run
 
 PARAMS = Path(__file__).resolve().parents[1] / "params.yaml"
 TRAIN = dict(
@@ -49,19 +48,13 @@ def _easy(folder, task):
 
 
 @pytest.mark.parametrize("task", MODELS)
-def test_a_killed_run_ends_with_the_same_weights_though_it_drops_and_accumulates(tmp_path, task):
+def test_a_killed_run_ends_with_the_same_weights_though_it_drops_and_accumulates(tmp_path, task, killed_as_whole):
     _easy(tmp_path, task)
     options = {"name": task, "dropout": 0.1}
     whole, killed = (
         Run("e", "lra", MODELS[task], TRAIN, 3, str(tmp_path), str(tmp_path / name), options) for name in ("a", "b")
     )
-    train_run(whole)
-    train_run(killed, stop=lambda step: step >= 100)
-    assert not killed.result.exists()
-    train_run(killed)
-    ours, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("b", "a"))
-    assert all(torch.equal(ours[key], expected[key]) for key in expected)
-    found = json.loads(whole.result.read_text())["result"]
+    found = killed_as_whole(whole, killed, 100)
     assert found["test_accuracy"] > 0.9 and found["train_accuracy"] > 0.9 and found["valid_accuracy"] > 0.9
 
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +140,16 @@ def test_results_agree_among_themselves():
     for name, table in (named | arena).items():
         expected = pd.read_csv(io.StringIO(table.to_csv(index=False)))
         pd.testing.assert_frame_equal(pd.read_csv(ROOT / "results/tables" / f"{name}.csv"), expected, check_dtype=False)
+
+
+def test_a_table_of_runs_that_is_gone_is_named(tmp_path):
+    shutil.copytree(ROOT / "results/runs", tmp_path / "runs")
+    (tmp_path / "runs/shd/shd_elm.csv").unlink()
+    runs = paper.read_runs(tmp_path, *paper_shd.GROUPS)
+    with pytest.raises(DataError, match="shd_elm"):
+        paper_shd.table(runs, "shd")
+    with pytest.raises(DataError, match="train@nothing"):
+        paper.read_runs(tmp_path, "nothing")
 
 
 def test_readme_tells_the_measured_speed_of_the_simulator():

@@ -47,20 +47,10 @@ def _run(data, folder, **changes):
     return replace(Run("e", "neuronio", model, TRAIN, 3, str(data), str(folder), OPTIONS), **changes)
 
 
-def test_a_killed_run_ends_with_the_same_weights(data, tmp_path):
+def test_a_killed_run_ends_with_the_same_weights(data, tmp_path, killed_as_whole):
     whole, killed = _run(data, tmp_path / "whole"), _run(data, tmp_path / "killed")
-    train_run(whole)
-    for last in (20, 54, 56, 120):  # before the first checkpoint, inside and right after an epoch, later
-        train_run(killed, stop=lambda step, last=last: step >= last)
-        assert not killed.result.exists()
-    train_run(killed)
-    ours, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("killed", "whole"))
-    assert set(ours) == set(expected)
-    assert all(torch.equal(ours[key], expected[key]) for key in ours)
-    assert (tmp_path / "killed/curve.csv").read_text() == (tmp_path / "whole/curve.csv").read_text()
-    results = [json.loads(run.result.read_text())["result"] for run in (whole, killed)]
-    assert results[0] == results[1]
-    assert results[0]["steps"] == 165
+    # killed before the first checkpoint, inside and right after an epoch, later
+    assert killed_as_whole(whole, killed, 20, 54, 56, 120)["steps"] == 165
     assert not (tmp_path / "killed/checkpoint.pt").exists()
 
 

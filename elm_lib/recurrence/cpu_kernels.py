@@ -14,8 +14,16 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+
+def _has_avx512() -> bool:
+    try:
+        return bool(binding.get_host_cpu_features().get("avx512f"))
+    except RuntimeError:  # a platform on which LLVM cannot tell
+        return False
+
+
 SAMPLES = 8  # of a block: a weight is loaded once for them all
-LANES, BLOCKS = (16, 2) if binding.get_host_cpu_features().get("avx512f") else (8, 1)  # float32 of a register; of them side by side
+LANES, BLOCKS = (16, 2) if _has_avx512() else (8, 1)  # float32 of a register; registers side by side
 STEPS = 64  # summed in float32 before they are added to a float64
 
 compiled = njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
