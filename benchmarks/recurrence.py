@@ -11,7 +11,8 @@ we are faster, `ratio_floor` is at most 1. On the CPU: one thread, CPU time. On 
 Where (a) does not fit, it is timed on fewer steps, and its time and memory are scaled, as they are linear in them (column
 `step_loop_steps`).
 
-Rows of recurrence.csv that are not measured again are kept. Writes recurrence.csv, .md and .png after each configuration.
+Rows of recurrence.csv that are not measured again, or were measured on another machine, are kept. Writes recurrence.csv, .md and .png
+after each configuration.
 """
 
 import argparse
@@ -250,31 +251,33 @@ def peak_rss_kb(reset: bool = False) -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def _short(machine: str) -> str:
+    """The first words of a processor's name."""
+    return " ".join(machine.removeprefix("CPU: ").replace("(R)", "").split()[:2])
+
+
 def save(table: pd.DataFrame, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     path = out / "recurrence.csv"
     if path.exists():
-        old, what = pd.read_csv(path), ["device", "configuration", "batch", "steps", "d_m"]
+        old, what = pd.read_csv(path), ["device", "machine", "configuration", "batch", "steps", "d_m"]
         again = pd.MultiIndex.from_frame(old[what]).isin(pd.MultiIndex.from_frame(table[what]))
         table = pd.concat([old[~again], table])[COLUMNS]
-    table = table.sort_values(["device", "configuration", "batch", "steps", "d_m"], kind="stable")
+    table = table.sort_values(["device", "machine", "configuration", "batch", "steps", "d_m"], kind="stable")
     table.to_csv(path, index=False, float_format="%.4g")
-    shown = table.drop(columns=["machine", "commit", "step_loop_steps"]).map(
-        lambda v: f"{v:.3g}" if isinstance(v, float) else v
-    )
+    shown = table.drop(columns=["commit", "step_loop_steps"]).map(lambda v: f"{v:.3g}" if isinstance(v, float) else v)
     lines = [
         " | ".join(map(str, row)) for row in (shown.columns, ["---"] * shown.shape[1], *shown.itertuples(index=False))
     ]
-    machines = "; ".join(sorted((table.machine + " at commit " + table.commit).unique()))
+    machines = "; ".join(f"{name} at commit {', '.join(of.commit.unique())}" for name, of in table.groupby("machine"))
     (out / "recurrence.md").write_text(
         f"A training step, forward and backward, float32. Machines: {machines}. Ratios: their time over ours, medians of interleaved "
         "rounds.\n\n" + "\n".join(f"| {line} |" for line in lines) + "\n"
     )
     style.use()
-    ours = table[
-        table.engine.isin(["cpu", "cuda", "torch"]) & ~table.duplicated(["configuration", "engine", "input", "device"])
-    ]
-    labels = ours.configuration + "\n" + ours.engine + ", " + ours.input
+    own = table[table.engine.isin(["cpu", "cuda", "torch"])]
+    ours = own[~own.duplicated(["configuration", "engine", "input", "machine"])]
+    labels = ours.configuration + "\n" + ours.engine + ", " + ours.input + ", " + ours.machine.map(_short)
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 0.28 * len(ours) + 1))

@@ -106,7 +106,7 @@ def test_double_backward_on_the_reference():
 
 @pytest.mark.parametrize("engine", FAST)
 def test_time_chunks_of_backward_change_nothing(engine, monkeypatch):
-    monkeypatch.setattr(fused, "CHUNK_ROWS", 5)
+    monkeypatch.setitem(fused.CHUNK_ROWS, "cpu", 5)
     assert_equal(engine, problem(11, 2, 4, 7), 1e-10)
 
 
@@ -129,6 +129,19 @@ def test_the_cpu_engine_gives_the_same_bits_at_any_thread_count():
     one = run("cpu", tensors)
     torch.set_num_threads(2)
     assert torch.equal(one, run("cpu", tensors))
+
+
+@pytest.mark.parametrize("d_m", [20, 150])
+def test_a_sample_gets_the_same_bits_on_the_cpu_engine_whatever_is_beside_it(d_m):
+    eight = problem(20, 8, d_m, 2 * d_m, dtype=torch.float32)
+    two = [tensor[..., :2, :].detach().requires_grad_() if k < 2 else tensor for k, tensor in enumerate(eight)]
+    found = []
+    for tensors in (eight, two):
+        assert_equal("cpu", tensors, 1e-5)
+        m = run("cpu", tensors)
+        found.append([part[..., :2, :] for part in (m, *torch.autograd.grad(m.square().sum(), tensors[:2]))])
+    for beside_six, alone in zip(*found):
+        assert torch.equal(beside_six, alone)
 
 
 @pytest.mark.parametrize("engine", FAST)

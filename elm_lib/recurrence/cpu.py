@@ -1,6 +1,6 @@
 """The loop over t and the way back, compiled by numba: one hidden layer (l_mlp = 1), CPU.
 
-Samples go through eight at a time (`cpu_kernels`); what one sample gets does not depend on which others are beside it, nor on
+Samples go through eight at a time, or two (`cpu_kernels`); what one sample gets does not depend on which others are beside it, nor on
 the number of threads. NaN stays NaN.
 """
 
@@ -16,15 +16,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from elm_lib.recurrence import cpu_kernels, fused
-from elm_lib.recurrence.cpu_kernels import BLOCKS, LANES, SAMPLES
+from elm_lib.recurrence.cpu_kernels import BLOCKS, LANES
 
 
-def packed(matrix: Tensor) -> np.ndarray:
-    """(I, J) in the order in which a product reads it: columns in bundles as wide as the registers of a turn, zeros up to a multiple of
-    LANES, each bundle row after row; flat."""
-    matrix = F.pad(matrix.detach(), (0, -matrix.shape[1] % LANES))
-    whole = matrix.shape[1] // (BLOCKS * LANES) * BLOCKS
-    widths = [BLOCKS * LANES] * (whole // BLOCKS) + [LANES] * (matrix.shape[1] // LANES - whole)
+def block_of(batch: int) -> tuple[int, ...]:
+    """As many entries as a block of this batch has samples."""
+    return (0,) * (2 if batch <= 2 else 8)
+
+
+def packed(matrix: Tensor, samples: int) -> np.ndarray:
+    """(I, J) in the order in which a product reads it: columns in bundles as wide as the registers of a turn, each bundle row after
+    row; flat. Zeros fill the last register, and the last bundle where the samples are too few to keep a single register busy."""
+    blocks = BLOCKS[samples]
+    matrix = F.pad(matrix.detach(), (0, -matrix.shape[1] % (LANES * (blocks if samples == 2 else 1))))
+    whole = matrix.shape[1] // (blocks * LANES) * blocks
+    widths = [blocks * LANES] * (whole // blocks) + [LANES] * (matrix.shape[1] // LANES - whole)
     return torch.cat([bundle.flatten() for bundle in matrix.split(widths, 1)]).numpy()
 
 
@@ -38,14 +44,15 @@ if hasattr(os, "register_at_fork"):
 
 
 def _over_samples(kernel, batch: int, *arguments) -> None:
-    """Run kernel(*arguments, first, last) on torch's number of threads, whole blocks of samples each."""
-    blocks, threads = -(-batch // SAMPLES), torch.get_num_threads()
+    """Run kernel(*arguments, block, first, last) on torch's number of threads, whole blocks of samples each."""
+    block = block_of(batch)
+    blocks, threads = -(-batch // len(block)), torch.get_num_threads()
     if threads == 1 or blocks == 1:
-        kernel(*arguments, 0, batch)
+        kernel(*arguments, block, 0, batch)
         return
-    share = -(-blocks // min(blocks, threads)) * SAMPLES
+    share = -(-blocks // min(blocks, threads)) * len(block)
     parts = [(first, min(batch, first + share)) for first in range(0, batch, share)]
-    for _ in _pool(threads).map(lambda part: kernel(*arguments, *part), parts):
+    for _ in _pool(threads).map(lambda part: kernel(*arguments, block, *part), parts):
         pass
 
 
@@ -59,24 +66,25 @@ def _rows(*tensors: Tensor):
 
 
 def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float) -> None:
-    batch = p.shape[1]
+    batch, samples = p.shape[1], len(block_of(p.shape[1]))
     p, m_all = _rows(p, m_all)
     w_2, b_2 = layers
     _over_samples(
-        cpu_kernels.forward, batch, p, m_all, batch, *_arrays(kappa, gain_a), packed(w_m.T), packed(w_2.T), *_arrays(b_2),
+        cpu_kernels.forward, batch, p, m_all, batch, *_arrays(kappa, gain_a), packed(w_m.T, samples), packed(w_2.T, samples), *_arrays(b_2),
         activation == "silu", p.dtype.type(b), p.dtype == np.float64,
     )  # fmt: skip
 
 
 def backward_chunk(p, m_prev, grad_m, carry, kappa, slope, w_m, layers, activation: str, b: float, grad_p):
     hidden, e_2 = torch.empty_like(p), torch.empty_like(m_prev)
-    sums = torch.zeros(-(-p.shape[1] // SAMPLES), 2, m_prev.shape[2], dtype=torch.float64)
+    samples = len(block_of(p.shape[1]))
+    sums = torch.zeros(-(-p.shape[1] // samples), 2, m_prev.shape[2], dtype=torch.float64)
     w_2, b_2 = layers
     rows = _rows(p, m_prev, grad_m)
     dtype = rows[0].dtype
     _over_samples(
-        cpu_kernels.reverse, p.shape[1], *rows, carry.numpy(), *_arrays(kappa, slope), packed(w_m), packed(w_2), *_arrays(b_2),
-        packed(w_m.T), packed(w_2.T), activation == "silu", dtype.type(b), dtype == np.float64, *_rows(hidden, e_2, grad_p),
+        cpu_kernels.reverse, p.shape[1], *rows, carry.numpy(), *_arrays(kappa, slope), packed(w_m, samples), packed(w_2, samples),
+        *_arrays(b_2), packed(w_m.T, samples), packed(w_2.T, samples), activation == "silu", dtype.type(b), dtype == np.float64, *_rows(hidden, e_2, grad_p),
         sums.numpy(),
     )  # fmt: skip
     grad_kappa, g_tanh = sums.sum(0).to(p.dtype)

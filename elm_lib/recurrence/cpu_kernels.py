@@ -1,4 +1,5 @@
-"""The loops of `elm_lib.recurrence.cpu`, compiled by numba: eight samples at a time, features in the lanes of a SIMD register.
+"""The loops of `elm_lib.recurrence.cpu`, compiled by numba: eight samples at a time, or two where there are no more, features in the
+lanes of a SIMD register.
 
 numba gives LLVM scalar code to vectorise, which it does not do for small products; here the vector type is said. All that a kernel
 calls is in this file, as numba's cache watches no other.
@@ -22,8 +23,10 @@ def _has_avx512() -> bool:
         return False
 
 
-SAMPLES = 8  # of a block: a weight is loaded once for them all
-LANES, BLOCKS = (16, 2) if _has_avx512() else (8, 1)  # float32 of a register; registers side by side
+LANES = 16 if _has_avx512() else 8  # float32 of a register
+# samples of a block, for all of which a weight is loaded once -> registers side by side: as many sums at a time as a core has
+# registers for, or as keep its multipliers busy
+BLOCKS = {8: LANES // 8, 2: 4}
 STEPS = 64  # summed in float32 before they are added to a float64
 
 compiled = njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
@@ -52,9 +55,10 @@ def _every_lane(builder, value):
 
 
 @intrinsic
-def add_product(typing, u, w, inner, out):
-    """out += u w, summed in the order of the inner index: u (SAMPLES, at least inner), w (inner, J) as `cpu.packed` lays it out, out
-    (SAMPLES, J), J a multiple of LANES."""
+def add_product(typing, u, w, inner, out, block):
+    """out += u w, summed in the order of the inner index: u (samples, at least inner), w (inner, J) as `cpu.packed` lays it out, out
+    (samples, J), J a multiple of LANES. block: a tuple with an entry for each sample, as compiled code knows its length."""
+    samples, widest = block.count, BLOCKS[block.count]
 
     def generate(context, builder, signature, arguments):
         u_, w_, out_ = (context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 1, 3))
@@ -74,7 +78,7 @@ def add_product(typing, u, w, inner, out):
                     builder.bitcast(
                         builder.gep(out_.data, [builder.add(builder.mul(columns, number(s)), start)]), vector.as_pointer()
                     )
-                    for s in range(SAMPLES)
+                    for s in range(samples)
                     for start in starts
                 ]
                 sums = [cgutils.alloca_once(builder, vector) for _ in places]
@@ -86,7 +90,7 @@ def add_product(typing, u, w, inner, out):
                     weights = [
                         builder.load(builder.gep(bundle, [builder.add(row, number(k))]), align=width) for k in range(blocks)
                     ]
-                    for s in range(SAMPLES):
+                    for s in range(samples):
                         at = builder.add(builder.mul(u_width, number(s)), loop.index)
                         factors = _every_lane(builder, builder.load(builder.gep(u_.data, [at])))
                         for total, weight in zip(sums[s * blocks : (s + 1) * blocks], weights):
@@ -94,14 +98,14 @@ def add_product(typing, u, w, inner, out):
                 for total, place in zip(sums, places):
                     builder.store(builder.load(total), place, align=width)
 
-        wide = number(BLOCKS * LANES)
+        wide = number(widest * LANES)
         whole = builder.mul(builder.sdiv(columns, wide), wide)
-        columns_at(number(0), whole, BLOCKS)
-        if BLOCKS > 1:
+        columns_at(number(0), whole, widest)
+        if widest > 1:
             columns_at(whole, columns, 1)
         return context.get_dummy_value()
 
-    return types.void(u, w, inner, out), generate
+    return types.void(u, w, inner, out, block), generate
 
 
 @intrinsic
@@ -155,7 +159,7 @@ def squash_lanes(typing, z, b):
 def squash(z, b, exact):
     """z <- tanh(b z): libm's tanh where `exact`."""
     if exact:
-        for s in range(SAMPLES):
+        for s in range(z.shape[0]):
             for i in range(z.shape[1]):
                 z[s, i] = math.tanh(b * z[s, i])
     else:
@@ -163,16 +167,16 @@ def squash(z, b, exact):
 
 
 @compiled
-def forward(p, m_all, batch, kappa, gain_a, w_mt, w_2t, b_2, silu, b, exact, first, last):
-    """Samples first .. last: rows t batch + n of m_all ((T + 1) B, d_m) from row n on; p (T B, d_1). w_mt (d_m, d_1) and
+def forward(p, m_all, batch, kappa, gain_a, w_mt, w_2t, b_2, silu, b, exact, block, first, last):
+    """Samples first .. last, as many at a time as block has entries: rows t batch + n of m_all ((T + 1) B, d_m) from row n on; p (T B, d_1). w_mt (d_m, d_1) and
     w_2t (d_1, d_m) are packed."""
-    d_1, d_m = p.shape[1], m_all.shape[1]
+    d_1, d_m, samples = p.shape[1], m_all.shape[1], len(block)
     steps = p.shape[0] // batch
     zero, one = kappa.dtype.type(0), kappa.dtype.type(1)
-    u, z = np.zeros((2, SAMPLES, w_2t.size // d_1), p.dtype)
-    h = np.zeros((SAMPLES, w_mt.size // d_m), p.dtype)
-    for begin in range(first, last, SAMPLES):
-        n = min(SAMPLES, last - begin)
+    u, z = np.zeros((2, samples, w_2t.size // d_1), p.dtype)
+    h = np.zeros((samples, w_mt.size // d_m), p.dtype)
+    for begin in range(first, last, samples):
+        n = min(samples, last - begin)
         for t in range(steps):
             row = t * batch + begin
             for s in range(n):
@@ -181,14 +185,14 @@ def forward(p, m_all, batch, kappa, gain_a, w_mt, w_2t, b_2, silu, b, exact, fir
                     z[s, i] = b_2[i]
                 for j in range(d_1):
                     h[s, j] = p[row + s, j]
-            add_product(u, w_mt, d_m, h)
+            add_product(u, w_mt, d_m, h, block)
             for s in range(n):
                 for j in range(d_1):
                     if silu:
                         h[s, j] = h[s, j] / (one + math.exp(-h[s, j]))
                     else:
                         h[s, j] = zero if h[s, j] <= zero else h[s, j]
-            add_product(h, w_2t, d_1, z)
+            add_product(h, w_2t, d_1, z, block)
             squash(z, b, exact)
             for s in range(n):
                 for i in range(d_m):
@@ -197,7 +201,8 @@ def forward(p, m_all, batch, kappa, gain_a, w_mt, w_2t, b_2, silu, b, exact, fir
 
 @compiled
 def reverse(
-    p, m_prev, grad_m, carry, kappa, slope, w_m, w_2, b_2, w_mt, w_2t, silu, b, exact, h_all, e_2_all, grad_p, sums, first, last
+    p, m_prev, grad_m, carry, kappa, slope, w_m, w_2, b_2, w_mt, w_2t, silu, b, exact, h_all, e_2_all, grad_p, sums, block,
+    first, last,
 ):  # fmt: skip
     """Back through time for samples first .. last. Rows t B + n: p, h_all, grad_p (T B, d_1), the others (T B, d_m); carry (B, d_m).
 
@@ -205,15 +210,15 @@ def reverse(
     outputs of the second and the first layer), sums (blocks, 2, d_m) float64 (dL/dkappa; the sum of g tanh), and leaves dL/dm_0
     in carry. w_m (d_1, d_m), w_2 (d_m, d_1) and their transposes are packed.
     """
-    d_1, d_m, batch = p.shape[1], m_prev.shape[1], carry.shape[0]
+    d_1, d_m, batch, samples = p.shape[1], m_prev.shape[1], carry.shape[0], len(block)
     steps = p.shape[0] // batch
     zero, one = kappa.dtype.type(0), kappa.dtype.type(1)
-    u, z, c, e_2 = np.zeros((4, SAMPLES, w_2t.size // d_1), p.dtype)
-    h, e_1 = np.zeros((2, SAMPLES, w_mt.size // d_m), p.dtype)
-    steep = np.ones((SAMPLES, d_1), p.dtype)
-    part = np.zeros((2, SAMPLES, d_m), p.dtype)
-    for begin in range(first, last, SAMPLES):
-        n, block = min(SAMPLES, last - begin), begin // SAMPLES
+    u, z, c, e_2 = np.zeros((4, samples, w_2t.size // d_1), p.dtype)
+    h, e_1 = np.zeros((2, samples, w_mt.size // d_m), p.dtype)
+    steep = np.ones((samples, d_1), p.dtype)
+    part = np.zeros((2, samples, d_m), p.dtype)
+    for begin in range(first, last, samples):
+        n, which = min(samples, last - begin), begin // samples
         for s in range(n):
             for i in range(d_m):
                 c[s, i] = carry[begin + s, i]
@@ -228,7 +233,7 @@ def reverse(
                 for j in range(d_1):
                     h[s, j] = p[row + s, j]
                     e_1[s, j] = zero
-            add_product(u, w_mt, d_m, h)
+            add_product(u, w_mt, d_m, h, block)
             for s in range(n):
                 for j in range(d_1):
                     if silu:
@@ -240,19 +245,19 @@ def reverse(
                         steep[s, j] = one if h[s, j] > zero else zero
                         h[s, j] = zero if h[s, j] <= zero else h[s, j]
                     h_all[row + s, j] = h[s, j]
-            add_product(h, w_2t, d_1, z)
+            add_product(h, w_2t, d_1, z, block)
             squash(z, b, exact)
             for s in range(n):
                 for i in range(d_m):
                     part[1, s, i] += c[s, i] * z[s, i]
                     e_2[s, i] = slope[i] * (one - z[s, i] * z[s, i]) * c[s, i]
                     e_2_all[row + s, i] = e_2[s, i]
-            add_product(e_2, w_2, d_m, e_1)
+            add_product(e_2, w_2, d_m, e_1, block)
             for s in range(n):
                 for j in range(d_1):
                     e_1[s, j] *= steep[s, j]
                     grad_p[row + s, j] = e_1[s, j]
-            add_product(e_1, w_m, d_1, c)
+            add_product(e_1, w_m, d_1, c, block)
             for s in range(n):
                 for i in range(d_m):
                     part[0, s, i] += m_prev[row + s, i] * c[s, i]
@@ -261,7 +266,7 @@ def reverse(
                 for s in range(n):
                     for i in range(d_m):
                         for k in range(2):
-                            sums[block, k, i] += part[k, s, i]
+                            sums[which, k, i] += part[k, s, i]
                 part[:] = zero
         for s in range(n):
             for i in range(d_m):

@@ -20,7 +20,9 @@ from torch.nn import functional as F
 
 from elm_lib.traces import first_derivative
 
-CHUNK_ROWS = 1 << 15  # (step, sample) rows that backward holds activations of at a time: 4 KB each at d_m = 150
+# (step, sample) rows that backward holds activations of at a time, 4 KB each at d_m = 150: on a CPU what its caches hold and its
+# allocator keeps for the next chunk
+CHUNK_ROWS = {"cpu": 1 << 12, "cuda": 1 << 15}
 
 
 def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float) -> None:
@@ -104,7 +106,7 @@ class Recurrence(torch.autograd.Function):
         grad_m, grad_p, carry = grad_m.contiguous(), torch.empty_like(p), m_all.new_zeros(batch, d_m)
         grads = [torch.zeros_like(x) for x in (kappa, gain, w_m, *layers)]
         grad_kappa, g_tanh, grad_w_m, *grad_layers = grads
-        chunk = max(1, CHUNK_ROWS // max(1, batch))
+        chunk = max(1, CHUNK_ROWS["cuda" if p.is_cuda else "cpu"] // max(1, batch))
         for end in range(steps, 0, -chunk):
             at = slice(max(0, end - chunk), end)
             inputs, errors, *sums = ctx.loops[1](
