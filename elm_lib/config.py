@@ -21,6 +21,11 @@ class Change(Strict):
     train: dict[str, Any] = {}
 
 
+def _twice(values: list[Any]) -> list[Any]:
+    """What is in a list more than once."""
+    return [value for k, value in enumerate(values) if value in values[:k]]
+
+
 class Experiment(Strict):
     """One table or figure: a model, the one argument that is varied, seeds."""
 
@@ -47,8 +52,8 @@ class Experiment(Strict):
     def _vary_is_known(self):
         if (self.vary in self.model) == (self.vary in self.task):
             raise ValueError(f"vary: {self.vary!r} must be an argument of model or of task, of one alone")
-        if not self.values or not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"values = {self.values}, seeds = {self.seeds}: at least one of each, no seed twice")
+        if not self.values or not self.seeds or _twice(self.values) or _twice(self.seeds):
+            raise ValueError(f"values = {self.values}, seeds = {self.seeds}: at least one of each, none twice")
         return self
 
     def model_at(self, value) -> dict[str, Any]:
@@ -231,6 +236,12 @@ class Params(Strict):
     profiles: dict[str, Profile]
 
     @model_validator(mode="after")
+    def _profile_is_there(self):
+        if self.profile not in self.profiles:
+            raise ValueError(f"profile = {self.profile!r} is not under profiles, which has {sorted(self.profiles)}")
+        return self
+
+    @model_validator(mode="after")
     def _profiles_name_experiments(self):
         twice = [name for name in self.experiments if sum(name in group for group in self.groups.values()) > 1]
         if twice:
@@ -255,10 +266,17 @@ class Params(Strict):
             if profile.cap.each:
                 raise ValueError(f"profiles.{name}.cap: each is of the values of one experiment: put it under caps")
             for experiment, points in _flat(profile.points).items():
-                strange = [value for value in points or [] if value not in self.experiments[experiment].values]
-                if strange:
+                known = self.experiments[experiment].values
+                if _twice(points or []) or any(value not in known for value in points or []):
                     raise ValueError(
-                        f"profiles.{name}.points, {experiment} = {points}: give values of the experiment, null for all, [] for none"
+                        f"profiles.{name}.points, {experiment} = {points}: give values of the experiment, none twice, null for all, [] for none"
+                    )
+                unprepared = {key for key in Lra.model_fields if getattr(profile.lra, key) is None}
+                asked = {self.experiments[experiment].options_at(value).get("name") for value in (known if points is None else points)}
+                if self.experiments[experiment].data == "lra" and asked & unprepared:
+                    raise ValueError(
+                        f"profiles.{name}.lra has null for {sorted(asked & unprepared)}, which points, {experiment} = {points} asks for: "
+                        "say how it is prepared, or take it out of points"
                     )
         return self
 
@@ -319,10 +337,12 @@ def _one_line(error: dict) -> str:
     key = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
         return f"unknown key {key!r}: remove it or correct its spelling"
+    if key.endswith("[key]"):
+        return f"key {error['input']!r} of {'.'.join(str(part) for part in error['loc'][:-2])}: put it in quotes"
     if error["type"] == "missing":
         return f"key {key!r} is missing: add it"
     return (
         f"{key or 'params'} = {error['input']!r}: {error['msg']}"
         if key and not isinstance(error["input"], dict)
-        else f"{key}: {error['msg']}"
+        else ": ".join(filter(None, [key, error["msg"].removeprefix("Value error, ")]))
     )

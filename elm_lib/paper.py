@@ -109,7 +109,7 @@ def labels(runs: pd.DataFrame) -> dict:
 
 def describe(*runs: pd.DataFrame) -> str:
     """The same in one line, for figures, of one experiment or more; those without runs are left out."""
-    where = [labels(frame) for frame in runs if len(frame)]
+    where = [labels(part) for frame in runs if len(frame) for _, part in frame.groupby("budget")]
     if not where:
         return "not run under this profile"
     budgets = [found["budget"] for found in where]
@@ -212,9 +212,10 @@ def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> l
     ]
 
 
-def row(claim, item, published, ours, std, seeds, tolerance, good, where) -> dict:
-    """A line of the verdict table. good: True, False, or None for what was not run; where: `labels` of the runs behind it."""
-    verdict = "not run" if good is None else "reproduced" if good else "not reproduced"
+def row(claim, item, published, ours, std, seeds, tolerance, good, where, comparable=True) -> dict:
+    """A line of the verdict table. good: True, False, or None for what was not run; where: `labels` of the runs behind it;
+    comparable: whether they had the published data, or data made by the published recipe."""
+    verdict = "not run" if good is None else "not comparable" if not comparable else "reproduced" if good else "not reproduced"
     seeds = 0 if good is None else int(seeds) if seeds == seeds else ""
     values = {"published": published, "ours": ours, "std": std, "tolerance": tolerance}
     values = {name: "" if value != value else float(f"{value:.6g}") for name, value in values.items()}
@@ -228,6 +229,7 @@ def markdown(frame: pd.DataFrame) -> str:
     scored = ran[ran.budget.astype(str).ne("") & ran.budget.notna()]
     lines = ["| claim | item | published | ours | verdict | budget |", "|---|---|---|---|---|---|"]
     many = scored.claim.isin(MANY)
+    verdicts = ", ".join(f"{n} {verdict}" for verdict, n in scored[many].verdict.value_counts().sort_index().items())
     for line in scored[~many].itertuples():
         spread = f" ± {line.std:.2g}" if pd.to_numeric(line.seeds) > 1 else ""
         lines.append(
@@ -237,7 +239,7 @@ def markdown(frame: pd.DataFrame) -> str:
     counts = ran.drop(scored.index)
     lines += ["", f"Profile `{first.profile}`, {first.data} data, {first.device}. Budget: fraction of the published optimiser steps. "
               f"Parameter and FLOP counts: {int((counts.verdict == 'reproduced').sum())} of {len(counts)} within tolerance. "
-              f"Accuracies of {' and '.join(MANY)}: {int((scored[many].verdict == 'reproduced').sum())} of {int(many.sum())} reproduced. "
+              f"Accuracies of {' and '.join(MANY)}: {verdicts or 'not run'}. "
               f"Not run under this profile: {len(frame) - len(ran)} of {len(frame)} rows. All rows: `results/verdicts.csv`."]  # fmt: skip
     return "\n".join(lines)
 

@@ -20,7 +20,7 @@ ABLATIONS = {
     "tabS7": ("lra_pathfinder_dropout", "pathfinder_dropout", "dropout", 1,
               {"train_accuracy": "train", "test_accuracy": "test"}),
 }  # fmt: skip
-TAU_S = "lra_pathfinder_x_tau_s"
+TAU_S, TAU_S_VALUES = "lra_pathfinder_x_tau_s", 8
 COUNTS = {"text": 200e3, "retrieval": 150e3}  # Table 1: about 100 thousand parameters, but for these
 # from here on something was learned: 5 points above chance; one ListOps answer (0 or 9) is right in about a sixth
 LEARNED = {"image": 15.0, "pathfinder": 55.0, "pathfinder_x": 55.0, "listops": 22.0, "text": 55.0, "retrieval": 55.0}
@@ -99,14 +99,14 @@ def tables(runs: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 
 def describe(*runs: pd.DataFrame) -> str:
     """Where the numbers of a figure come from, in one line."""
-    return describe_runs(*(part for frame in runs if len(frame) for _, part in frame.groupby(["source", "budget"])))
+    return describe_runs(*(part for frame in runs if len(frame) for _, part in frame.groupby("source")))
 
 
 def verdicts(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> list[dict]:
     """A row for each published cell of the tables that we can run, and each claim in words about them.
 
     reproduced: an accuracy is at least the published one less the tolerance; where the published model failed, ours learns
-    nothing either. Of a stand-in, or of other lengths, the verdict on a cell is "not comparable".
+    nothing either, and the ELM does. Of a stand-in, or of other lengths, the verdict on a cell is "not comparable".
     """
     return _cells_of_table_1(tables["tab1"], runs) + _cells_of_ablations(tables, runs) + _claims(tables, runs)
 
@@ -115,30 +115,26 @@ def _size(runs: pd.DataFrame, size) -> pd.DataFrame:
     return runs[runs["size"].map(lambda value: value == size)]
 
 
-def _cell(claim, item, published, ours, std, seeds, tolerance, good, where, comparable=True) -> dict:
-    line = row(claim, item, published, ours, std, seeds, tolerance, good, where)
-    return line if comparable or good is None else line | {"verdict": "not comparable"}
-
-
 def _count(claim, item, published, ours, relative, where) -> dict:
     good = abs(ours - published) <= relative * published if ours == ours else None
     return row(claim, f"{item} parameters", published, ours, np.nan, np.nan, relative * published, good, where | {"budget": np.nan})  # fmt: skip
 
 
 def _cells_of_table_1(table: pd.DataFrame, runs: dict[str, pd.DataFrame]) -> list[dict]:
-    rows = []
+    rows, elm = [], table[table.model == "ELM"].set_index("name").test_mean
     for line in table[table.note == ""].to_dict("records"):
         where = where_from(runs, _size(runs[MODELS[line["model"]]], line["name"]))
         item, ours = f"{line['model']} {TASKS[line['name']]}", line["test_mean"]
-        if line["fails_published"]:
-            published, tolerance, good = 50.0, LEARNED[line["name"]] - 50, ours < LEARNED[line["name"]]
+        if line["fails_published"]:  # as does everything that has not been trained: where the ELM learned, it says something
+            learned = LEARNED[line["name"]]
+            published, tolerance, good = 50.0, learned - 50, ours < learned <= elm[line["name"]]
         else:
             published, tolerance, good = (
                 line["accuracy_published"],
                 TOLERANCE,
                 ours >= line["accuracy_published"] - TOLERANCE,
             )
-        rows.append(_cell("Tab 1", f"{item} accuracy (%)", published, ours, line["test_std"], line["seeds"], tolerance,
+        rows.append(row("Tab 1", f"{item} accuracy (%)", published, ours, line["test_std"], line["seeds"], tolerance,
                           good if line["seeds"] == line["seeds"] else None, where, line["source"] in COMPARABLE))  # fmt: skip
         rows.append(_count("Tab 1", item, line["parameters_published"], line["parameters"], 0.1, where))
     return rows
@@ -154,7 +150,7 @@ def _cells_of_ablations(tables: dict[str, pd.DataFrame], runs: dict[str, pd.Data
                 published, ours, tolerance = line[f"{split}_published"], line[f"{split}_mean"], TOLERANCE * unit / 100
                 if published == published:
                     shown = f"{size}={line[size]:g} {split} accuracy{' (%)' if unit == 100 else ''}"
-                    rows.append(_cell(claim, shown, published, ours, line[f"{split}_std"], line["seeds"], tolerance,
+                    rows.append(row(claim, shown, published, ours, line[f"{split}_std"], line["seeds"], tolerance,
                                       ours >= published - tolerance if ran else None, where, line["source"] in COMPARABLE))  # fmt: skip
             if line.get("parameters_published", np.nan) == line.get("parameters_published"):
                 rows.append(_count(claim, f"{size}={line[size]:g}", line["parameters_published"], line["parameters"], 0.05, where))  # fmt: skip
@@ -163,7 +159,7 @@ def _cells_of_ablations(tables: dict[str, pd.DataFrame], runs: dict[str, pd.Data
 
 def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> list[dict]:
     """Each claim in words: the value is the margin by which it holds, in points; reproduced when it is not below 0 and the model
-    that is said to be better learned something."""
+    that is said to be better learned something. Where the other learned nothing, though it does in the paper, the item says so."""
     rows = []
     cells = tables["tab1"].set_index(["model", "name"])
     by = {name: tables[name].set_index(ABLATIONS[name][2]).test_mean for name in ABLATIONS}
@@ -181,12 +177,15 @@ def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> l
     def parts(table, *sizes):
         return [_size(runs[data[table]], size) for size in sizes]
 
+    theirs_failed = cells.loc["Chrono-LSTM"].fails_published
     for name, title in TASKS.items():
         elm, chrono = (cells.test_mean[(model, name)] for model in MODELS)
         theirs, fails = (cells.accuracy_published[(model, name)] for model in MODELS), 50.0
         published = np.subtract(*(value if value == value else fails for value in theirs))
         both = [_size(runs[experiment], name) for experiment in MODELS.values()]
-        claim("Tab 1", f"ELM not below Chrono-LSTM on {title}, margin (points)", published, elm - chrono, both, elm >= LEARNED[name])  # fmt: skip
+        learned = not chrono < LEARNED[name] <= elm or theirs_failed[name]
+        says = "" if learned else f", of which the latter learned nothing at {where_from(runs, *both)['budget']:.2g} of the budget"
+        claim("Tab 1", f"ELM not below Chrono-LSTM on {title}{says}, margin (points)", published, elm - chrono, both, elm >= LEARNED[name])  # fmt: skip
     for other in ("Transformer", "Longformer"):
         ours, theirs = cells.loc["ELM"], cells.accuracy_published[other].fillna(50.0)
         complete = ours.source.isin(COMPARABLE).all() and ours.test_mean.notna().all()
@@ -198,7 +197,8 @@ def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> l
     elm_x, chrono_x = (cells.test_mean[(model, "pathfinder_x")] for model in MODELS)
     x = [_size(runs[experiment], "pathfinder_x") for experiment in MODELS.values()]
     claim("Tab 1", "ELM solves Pathfinder-X: above 70 %, by", 77.29 - SOLVED, elm_x - SOLVED, x[:1])
-    claim("Tab 1", "Chrono-LSTM fails Pathfinder-X: below 55 %, by", 5.0, LEARNED["pathfinder_x"] - chrono_x, x[1:])
+    claim("Tab 1", "Chrono-LSTM fails Pathfinder-X, which the ELM does not: below 55 %, by", 5.0, LEARNED["pathfinder_x"] - chrono_x,
+          x, elm_x >= LEARNED["pathfinder_x"])  # fmt: skip
 
     claim("Tab S5", "accuracy rises from d_m=10 to 150, by", 71.54 - 57.83, mean("tabS5", 150) - mean("tabS5", 10),
           parts("tabS5", 10, 150), mean("tabS5", 150) >= LEARNED["pathfinder"])  # fmt: skip
@@ -206,7 +206,7 @@ def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> l
           2 - (mean("tabS5", 300) - mean("tabS5", 150, 200)), parts("tabS5", 150, 200, 300),
           mean("tabS5", 150) >= LEARNED["pathfinder"])  # fmt: skip
     claim("Tab S6", "S5 with one layer below an ELM with d_m=25, by", 62.95 - 58.19, mean("tabS5", 25) - mean("tabS6", 1),
-          parts("tabS5", 25) + parts("tabS6", 1), mean("tabS5", 25) >= LEARNED["pathfinder"])  # fmt: skip
+          parts("tabS5", 25) + parts("tabS6", 1), min(mean("tabS5", 25), mean("tabS6", 1)) >= LEARNED["pathfinder"])  # fmt: skip
     claim("Tab S6", "S5 drops steeply from two layers to one: by 10 points or more, margin", 78.69 - 58.19 - 10,
           mean("tabS6", 2) - mean("tabS6", 1) - 10, parts("tabS6", 1, 2))  # fmt: skip
     others = by["tabS7"].drop(0.3, errors="ignore")
@@ -215,7 +215,8 @@ def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> l
     claim("Tab S7", "ELM with dropout 0.3 above S5 with two layers, by", 82.3 - 78.69, 100 * mean("tabS7", 0.3) - mean("tabS6", 2),
           parts("tabS7", 0.3) + parts("tabS6", 2), mean("tabS7", 0.3) >= LEARNED["pathfinder"] / 100)  # fmt: skip
 
-    short, long = tau_s[tau_s.index < 75], tau_s[tau_s.index >= 150]
+    whole = len(tau_s) >= TAU_S_VALUES
+    short, long = (tau_s[found & whole] for found in (tau_s.index < 75, tau_s.index >= 150))
     claim("Fig S8", "mean accuracy higher with tau_s of 150 ms or more than below 75 ms, by", np.nan,
           long.test_mean.mean() - short.test_mean.mean(), [runs[TAU_S]], long.test_mean.max() >= LEARNED["pathfinder_x"])  # fmt: skip
     claim("Fig S8", "maximum accuracy higher with some tau_s below 75 ms than from 150 ms on, by", np.nan,

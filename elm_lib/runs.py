@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import inspect
 import json
 import os
 import re
@@ -71,8 +72,9 @@ def plan(params: Params, experiment: str, profile: str, *, data: str | Path, fol
         try:
             task.sizes(**options)
             follow = task.arguments(**options) if hasattr(task, "arguments") else {}
-        except TypeError as error:  # an option that the task does not have, or lacks
-            raise ConfigError(f"params.yaml: task of {experiment}: {error}") from None
+        except TypeError as error:  # an option that the task does not have, or lacks, or a value that is no number
+            names = list(inspect.signature(task.sizes).parameters)
+            raise ConfigError(f"params.yaml: experiments, {experiment}.task = {options}: {error}; its options are {names}") from None
         model = {k: v for k, v in follow.items() if k in arguments_of(model_class(model))} | model
         for seed in capped.seeds:
             decides = {"model": model, "options": options, "train": train.model_dump(), "seed": seed}

@@ -77,6 +77,14 @@ def _set(*keys_and_value):
         (_set("profiles", "desk", "neuronio", "test", "dt_ms", 0.2), ["profiles.desk.neuronio.test.dt_ms = 0.2"]),
         (_set("profiles", "desk", "runner", "jobs", 0), ["profiles.desk.runner.jobs = 0"]),
         (lambda raw: raw["profiles"]["desk"].pop("cap"), ["'profiles.desk.cap' is missing"]),
+        (lambda raw: raw["profiles"].pop(raw["profile"]), ["profile = 'laptop' is not under profiles", "'desk'"]),
+        (_set("profiles", "smoke", "points", "shd", "shd_elm", [100, 100]), ["shd_elm = [100, 100]", "none twice"]),
+        (_set("experiments", "shd", "shd_elm", "values", [2, 2]), ["experiments.shd.shd_elm", "[2, 2]", "none twice"]),
+        (_set("profiles", "smoke", "lra", "retrieval", None), ["profiles.smoke.lra", "['retrieval']", "out of points"]),
+        (
+            _set("profiles", "desk", "caps", "shd", "shd_elm", "each", {50: {"epochs": 1, "batches_per_epoch": 1}}),
+            ["key 50 of profiles.desk.caps.shd.shd_elm.each", "quotes"],
+        ),
     ],
 )
 def test_a_wrong_value_is_one_line_with_file_key_and_value(tmp_path, change, words):
@@ -84,7 +92,7 @@ def test_a_wrong_value_is_one_line_with_file_key_and_value(tmp_path, change, wor
     with pytest.raises(ConfigError) as error:
         config.load(path)
     text = str(error.value)
-    assert "\n" not in text
+    assert "\n" not in text and ": :" not in text and "Value error" not in text
     assert str(path) in text
     assert all(word in text for word in words), text
 

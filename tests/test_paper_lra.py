@@ -38,7 +38,8 @@ def _published_runs() -> dict[str, pd.DataFrame]:
         if unit == 1:
             trained = empty.set_index(size).train_published
             runs[experiment]["train_accuracy"] = runs[experiment]["size"].map(trained)
-    runs[paper_lra.TAU_S] = _runs(paper_lra.TAU_S, {5.0: 60.0, 50.0: 78.0, 75.0: 60.0, 100.0: 62.0, 150.0: 77.0})
+    runs[paper_lra.TAU_S] = _runs(paper_lra.TAU_S, {5.0: 60.0, 10.0: 60.0, 25.0: 60.0, 50.0: 78.0, 75.0: 60.0, 100.0: 62.0,
+                                                     150.0: 77.0, 200.0: 77.0})  # fmt: skip
     runs[paper_lra.TAU_S].loc[0, "test_accuracy"] = 0.9
     return runs
 
@@ -70,10 +71,28 @@ def test_short_of_the_published_is_not_reproduced_and_what_learned_nothing_is_no
         frame.verdict["ELM not below Chrono-LSTM on Pathfinder, margin (points)"] == "not reproduced"
     )  # both at chance
     assert frame.verdict["Chrono-LSTM Pathfinder-X accuracy (%)"] == "not reproduced"  # it does not fail
-    assert frame.verdict["Chrono-LSTM fails Pathfinder-X: below 55 %, by"] == "not reproduced"
+    assert frame.verdict["Chrono-LSTM fails Pathfinder-X, which the ELM does not: below 55 %, by"] == "not reproduced"
     assert frame.verdict["ELM solves Pathfinder-X: above 70 %, by"] == "not reproduced"
     assert frame.verdict["ELM Text accuracy (%)"] == "not run"
     assert frame.verdict["ELM above the published Transformer, tasks of 6"] == "not run"
+
+
+def test_what_has_not_been_trained_reproduces_no_failure_and_a_claim_says_that_the_other_learned_nothing():
+    runs = _published_runs()
+    few = {"source": "generated", "budget": 1e-5}
+    runs["lra_elm"] = _runs("lra_elm", {"pathfinder_x": 50.0, "listops": 33.0}, **few)
+    runs["lra_chrono"] = _runs("lra_chrono", {"pathfinder_x": 50.0, "listops": 15.0}, **few)
+    runs["lra_pathfinder_d_m"] = _runs("lra_pathfinder_d_m", {25: 62.0}, **few)
+    runs["lra_pathfinder_s5"] = _runs("lra_pathfinder_s5", {1: 50.0}, **few)
+    runs[paper_lra.TAU_S] = _runs(paper_lra.TAU_S, {5.0: 50.0, 150.0: 60.0}, **few)
+    frame = _verdicts(runs)
+    assert frame.verdict["Tab 1", "Chrono-LSTM Pathfinder-X accuracy (%)"] == "not reproduced"
+    assert frame.verdict["Tab 1", "Chrono-LSTM fails Pathfinder-X, which the ELM does not: below 55 %, by"] == "not reproduced"
+    assert frame.verdict["Tab S6", "S5 with one layer below an ELM with d_m=25, by"] == "not reproduced"
+    assert set(frame.loc["Fig S8"].verdict) == {"not run"}
+    found = frame.loc["Tab 1"]
+    says = found[found.index.str.startswith("ELM not below Chrono-LSTM on ListOps")]
+    assert "learned nothing at 1e-05 of the budget" in says.index[0] and says.verdict.iloc[0] == "reproduced"
 
 
 def test_a_stand_in_is_not_comparable_and_what_was_not_run_says_so():

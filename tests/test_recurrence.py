@@ -243,6 +243,12 @@ def test_spikes_that_do_not_fit_their_shape_are_refused(change, word):
         ELM(12, 4, 1, batch_first=True)(good._replace(**change))
 
 
+def test_an_engine_that_cannot_be_transformed_says_which_can():
+    model = ELM(12, 4, 2, batch_first=True, engine="cpu")
+    with pytest.raises(ValueError, match="engine='reference' or 'auto'"):
+        torch.func.grad(lambda x: model(x)[0].sum())(torch.randn(2, 9, 12))
+
+
 def test_functional_call_and_autocast():
     model = ELM(12, 4, 2, batch_first=True)
     x = torch.randn(2, 9, 12)

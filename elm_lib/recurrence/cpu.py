@@ -100,6 +100,7 @@ def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp) -> Ten
     """See `elm_lib.recurrence.recurrence`; shapes (T, B, d_1), (B, d_m), (d_m,), (d_m,) -> (T, B, d_m)."""
     if not serves(p_tbh, mlp):
         raise ValueError(
-            f"engine='cpu' has l_mlp=1, float32 or float64, on the CPU; got l_mlp={len(mlp.layers)}, {p_tbh.dtype} on {p_tbh.device}"
+            "engine='cpu' (argument or ELM_ENGINE) has l_mlp=1, float32 or float64, on the CPU; "
+            f"got l_mlp={len(mlp.layers)}, {p_tbh.dtype} on {p_tbh.device}"
         )
     return fused.recur(p_tbh, m_0, kappa_m, gain, mlp, (forward_loop, backward_chunk))

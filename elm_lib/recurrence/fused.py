@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elm_lib.traces import first_derivative
+from elm_lib.traces import first_derivative, transformed
 
 # (step, sample) rows that backward holds activations of at a time, 4 KB each at d_m = 150: on a CPU what its caches hold and its
 # allocator keeps for the next chunk
@@ -132,6 +132,8 @@ def _activate(name: str, z: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor]
 
 def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp, loops=None) -> Tensor:
     """See `elm_lib.recurrence.recurrence`; shapes (T, B, d_1), (B, d_m), (d_m,), (d_m,) -> (T, B, d_m)."""
+    if transformed():
+        raise ValueError("under torch.func.grad, vmap and their like: engine='reference' or 'auto' (argument or ELM_ENGINE)")
     layers = [tensor for layer in mlp.layers for tensor in layer]
     loops = loops or (forward_loop, in_two(reverse_loop))
     return Recurrence.apply(loops, p_tbh, m_0, kappa_m, gain, mlp.w_m, mlp.activation, mlp.scale, *layers)
