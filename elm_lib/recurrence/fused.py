@@ -22,7 +22,7 @@ from elm_lib.traces import first_derivative, transformed
 
 # (step, sample) rows that backward holds activations of at a time, 4 KB each at d_m = 150: on a CPU what its caches hold and its
 # allocator keeps for the next chunk
-CHUNK_ROWS = {"cpu": 1 << 12, "cuda": 1 << 15}
+CHUNK_ROWS = {"cpu": 1 << 11, "cuda": 1 << 15}
 
 
 def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float) -> None:
@@ -44,14 +44,14 @@ def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float
 
 def activations(p, m_prev, kappa, slope, w_m, layers, activation: str, b: float, out: Tensor):
     """What each layer after the first reads, each layer's slope (the first's in out; slope: the last's tanh at 0), and the tanh."""
-    z = p + (kappa * m_prev) @ w_m.T
+    z = torch.addmm(p.flatten(0, 1), (kappa * m_prev).flatten(0, 1), w_m.T).view_as(p)
     inputs, slopes = [], []
     for k, (weight, bias) in enumerate(zip(layers[0::2], layers[1::2], strict=True)):
         activated, steep = _activate(activation, z, out if k == 0 else None)
         inputs.append(activated)
         slopes.append(steep)
         z = F.linear(activated, weight, bias)
-    tanh = torch.tanh(b * z)
+    tanh = torch.tanh(z if b == 1 else b * z)
     slopes.append(torch.mul(slope, 1 - tanh * tanh, out=None if layers else out))
     return inputs, slopes, tanh
 
@@ -125,7 +125,8 @@ class Recurrence(torch.autograd.Function):
 def _activate(name: str, z: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor]:
     """act(z), and act'(z) written into out if given."""
     if name == "relu":
-        return F.relu(z), torch.heaviside(z, z.new_zeros(()), out=out)
+        activated = F.relu(z)
+        return activated, torch.sign(activated, out=out)
     sigma = torch.sigmoid(z)
     return z * sigma, torch.mul(sigma, 1 + z * (1 - sigma), out=out)
 
