@@ -131,7 +131,7 @@ def _margins(accuracy: pd.DataFrame, name: str, chance: float) -> list[tuple[lis
 
     def unless_chance(better: float, margin: float) -> float:
         """What learned nothing is better than nothing: the margin, or by how much `better` misses having learned."""
-        return better - limit if better < limit else margin
+        return better - limit if better < limit and margin == margin else margin
 
     fine, below_10, coarse, every = [1, 2, 4], [1, 2, 4, 6, 8], [50, 100], list(accuracy.index)
     (elm, lstm), bins = mean(["ELM", "LSTM"], fine)
