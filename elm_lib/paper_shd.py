@@ -65,10 +65,9 @@ def ablation(frame: pd.DataFrame) -> pd.DataFrame:
     ).reset_index()  # fmt: skip
 
 
-def fullest(frame: pd.DataFrame, by: list[str] | None = None) -> pd.DataFrame:
-    """The rows of the largest budget, of each group `by`."""
-    most = frame.groupby(by).budget.transform("max") if by else frame.budget.max() if len(frame) else np.nan
-    return frame[frame.budget == most]
+def is_fullest(table: pd.DataFrame) -> pd.Series:
+    """Whether each row of `table` has the largest budget that its model had."""
+    return table.budget == table.groupby("model").budget.transform("max")
 
 
 def verdicts(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> list[dict]:
@@ -99,10 +98,10 @@ def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> l
     where what is said to be better learned nothing. The published margin comes from the published tables by the same rule. Of each
     model the bins count that had its largest budget; where some of a claim's bins were not run, the item names those that were.
     """
-    rows, whole = [], {name: fullest(frame) for name, frame in runs.items()}
+    rows, whole = [], {name: frame[frame.budget == frame.budget.max()] for name, frame in runs.items()}
     for name, (_, title, chance) in SETS.items():
         by_model = dict(zip(MODELS.values(), EXPERIMENTS[name], strict=True))
-        ours = _pivot(fullest(tables[name], by=["model"]), "test_accuracy_mean")
+        ours = _pivot(tables[name][is_fullest(tables[name])], "test_accuracy_mean")
         theirs = _pivot(tables[name], "test_accuracy_mean_published")
         found, published = _margins(ours, name, chance), _margins(theirs, name, chance)
         for (models, item, margin, bins), (_, _, expected, named) in zip(found, published, strict=True):

@@ -106,7 +106,7 @@ def test_double_backward_on_the_reference():
 
 @pytest.mark.parametrize("engine", FAST)
 def test_time_chunks_of_backward_change_nothing(engine, monkeypatch):
-    monkeypatch.setitem(fused.CHUNK_ROWS, "cpu", 5)
+    monkeypatch.setitem(fused.CHUNK_ROWS, device_of(engine), 5)
     assert_equal(engine, problem(11, 2, 4, 7), 1e-10)
 
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from elm_lib.data.shd import Recordings
 from elm_lib.figures.digits import sum_of_two
 from elm_lib.figures.style import COLORS
+from elm_lib.paper_shd import is_fullest
 
 SPLITS = ("train", "valid", "test")
 
@@ -18,7 +19,7 @@ SPLITS = ("train", "valid", "test")
 def sweeps(axes, table: pd.DataFrame, letters: Sequence[str], chance: float) -> None:
     """Train, validation and test accuracy over bin size: ours dark, published pale; hollow where a model had less than its largest
     budget, and not joined; dotted where one always gives the likeliest answer. table: of `paper_shd.table`."""
-    table = table.assign(whole=table.budget == most(table))
+    table = table.assign(whole=is_fullest(table))
     for axis, split, letter in zip(axes, SPLITS, letters, strict=True):
         for model, rows in table.groupby("model"):
             for suffix, these, look in (
@@ -39,11 +40,6 @@ def sweeps(axes, table: pd.DataFrame, letters: Sequence[str], chance: float) -> 
     axes[0].set(ylabel="accuracy")
 
 
-def most(table: pd.DataFrame) -> pd.Series:
-    """The largest budget of each row's model."""
-    return table.groupby("model").budget.transform("max")
-
-
 def _legend(axis, table: pd.DataFrame) -> None:
     handles, labels = axis.get_legend_handles_labels()
     looks = {
@@ -53,7 +49,7 @@ def _legend(axis, table: pd.DataFrame) -> None:
         "chance": {"lw": 0.8, "ls": ":"},
     }
     for name, look in looks.items():
-        if name == "of fewer steps" and not (table.budget < most(table)).any():
+        if name == "of fewer steps" and not (table.budget.notna() & ~is_fullest(table)).any():
             continue
         handles.append(axis.plot([], [], color="grey", **look)[0])
         labels.append(name)
