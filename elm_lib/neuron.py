@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from elm_lib.pages import affine
 from elm_lib.recurrence import ENGINES, MemoryMLP, recurrence
 from elm_lib.recurrence.reference import ACTIVATIONS
 from elm_lib.sparse import Spikes, decayed_sum, filtered_projection, thinned
@@ -217,11 +218,11 @@ class ELM(nn.Module):
 
     def _stretch(self, x: Tensor | Spikes, s_0: Tensor, m_0: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x (B, T, input_size) from s_0, m_0: output (T, B, d_o), and s, m after the last step."""
-        p_bth, s = self._input_half(x, s_0)
+        p_tbh, s = self._input_half(x, s_0)
         tau_m = self.tau_m
         kappa_m = torch.exp(-self.delta_t / tau_m)
         gain = self._gain(tau_m, kappa_m)
-        m_tbm = recurrence(p_bth.transpose(0, 1).contiguous(), m_0, kappa_m, gain, self._memory_mlp(), self.engine)
+        m_tbm = recurrence(p_tbh, m_0, kappa_m, gain, self._memory_mlp(), self.engine)
         return self._read_out(m_tbm), s, m_tbm[-1]
 
     def _checkpointed(self, x: Tensor | Spikes, s: Tensor, m: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -250,7 +251,7 @@ class ELM(nn.Module):
                          self.activation, SCALES[self.tanh])  # fmt: skip
 
     def _input_half(self, x: Tensor | Spikes, s_0: Tensor) -> tuple[Tensor, Tensor]:
-        """x (B, T, input_size) -> what the first layer gets from the synapses, (B, T, d_1), and the last trace.
+        """x (B, T, input_size) -> what the first layer gets from the synapses, (T, B, d_1), and the last trace.
 
         A filter with one tau_s commutes with every sum: where the first layer is narrower than the tree, and x long enough to
         pay for one matrix from inputs to layer, x is projected to the layer first and filtered there. Otherwise the traces are.
@@ -264,9 +265,9 @@ class ELM(nn.Module):
             else:
                 to_tree = self._branch_sums()
                 to_layer, s = to_tree @ w_1.T, decayed_sum(x, rate) @ to_tree
-            return filtered_projection(x, to_layer, self._to_tree(s_0) @ w_1.T, rate) + b_1, s + last
+            return filtered_projection(x, to_layer, self._to_tree(s_0) @ w_1.T, rate, b_1).transpose(0, 1), s + last
         traces = self._traces(x, s_0, rate)
-        return F.linear(self._to_tree(traces), w_1, b_1), traces[:, -1]
+        return affine(self._to_tree(traces).transpose(0, 1), w_1, b_1), traces[:, -1]
 
     def _traces(self, x: Tensor | Spikes, s_0: Tensor, rate: Tensor) -> Tensor:
         """The synapse traces s_1 .. s_T, (B, T, n_trace)."""

@@ -37,6 +37,8 @@ ENGINES = (
     "recurrence/cuda.py",
     "sparse_cpu.py",
     "cuda_steps.py",
+    "pages.py",
+    "data/windows_cpu.py",
     "data/prefetch.py",
 )
 

@@ -92,7 +92,8 @@ def project(x: Tensor | Spikes, weight: Tensor) -> Tensor:
     batch, width = x.shape[0], weight.shape[1]
     if not x.value.requires_grad and compiled(x.value):
         weight = weight.to(x.value.dtype)
-        return _FilteredGather.apply(x, weight, weight.new_zeros(batch, width), weight.new_zeros(width))
+        nothing = weight.new_zeros(width)
+        return _FilteredGather.apply(x, weight, weight.new_zeros(batch, width), nothing, nothing)
     if x.value.is_cuda:
         return x.dense() @ weight  # a GPU multiplies zeros faster than it gathers
     flat = F.embedding_bag(
@@ -101,15 +102,17 @@ def project(x: Tensor | Spikes, weight: Tensor) -> Tensor:
     return flat.view(*x.shape[:2], width)
 
 
-def filtered_projection(x: Tensor | Spikes, weight: Tensor, s_0: Tensor, rate: Tensor) -> Tensor:
-    """s_t = exp(-rate) s_{t-1} + x_t @ weight, for a dense or sparse input.
+def filtered_projection(x: Tensor | Spikes, weight: Tensor, s_0: Tensor, rate: Tensor, bias: Tensor | None = None) -> Tensor:
+    """s_t + bias of s_t = exp(-rate) s_{t-1} + x_t @ weight, for a dense or sparse input.
 
-    x (B, T, C), weight (C, D), s_0 (B, D), rate () or (D,) -> s_1 .. s_T, (B, T, D)
+    x (B, T, C), weight (C, D), s_0 (B, D), rate () or (D,), bias (D,) -> for t = 1 .. T, (B, T, D)
     """
     if isinstance(x, Spikes) and not (rate.requires_grad or x.value.requires_grad) and compiled(x.value):
         kappa = torch.exp(-rate).expand(weight.shape[1])
-        return _FilteredGather.apply(x, *(a.to(x.value.dtype) for a in (weight, s_0, kappa)))
-    return filter_traces(project(x, weight), s_0, rate)
+        bias = weight.new_zeros(weight.shape[1]) if bias is None else bias
+        return _FilteredGather.apply(x, *(a.to(x.value.dtype) for a in (weight, s_0, kappa, bias)))
+    s = filter_traces(project(x, weight), s_0, rate)
+    return s if bias is None else s + bias
 
 
 def decayed_sum(x: Tensor | Spikes, rate: Tensor) -> Tensor:
@@ -130,14 +133,14 @@ def decayed_sum(x: Tensor | Spikes, rate: Tensor) -> Tensor:
 
 class _FilteredGather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Spikes, weight, s_0, kappa):
+    def forward(ctx, x: Spikes, weight, s_0, kappa, bias):
         batch, steps, channels = x.shape
         kappa = kappa.contiguous()
         out = weight.new_empty(steps, batch, weight.shape[1]).transpose(0, 1)  # the recurrence reads time first
         flat, b_stride, t_stride = rows_of(out)
         sparse_cpu.gather(
             x.row_ptr.numpy(), x.channel.numpy(), x.value.numpy(), weight.detach().contiguous().numpy(), kappa.numpy(),
-            s_0.detach().contiguous().numpy(), flat, b_stride, t_stride,
+            s_0.detach().contiguous().numpy(), bias.detach().contiguous().numpy(), flat, b_stride, t_stride,
         )  # fmt: skip
         ctx.save_for_backward(x.row_ptr, x.channel, x.value, kappa)
         ctx.channels = channels
@@ -152,4 +155,4 @@ class _FilteredGather(torch.autograd.Function):
         sparse_cpu.scatter(
             row_ptr.numpy(), channel.numpy(), value.numpy(), flat, b_stride, t_stride, kappa.numpy(), state.numpy(), out.numpy()
         )  # fmt: skip
-        return None, out, state, None
+        return None, out, state, None, grad.sum((0, 1)) if ctx.needs_input_grad[4] else None

@@ -81,28 +81,29 @@ _add_rows, _add_to_rows = _over_spikes(True), _over_spikes(False)
 
 
 @compiled
-def gather(row_ptr, channel, value, weight, kappa, state, out, b_stride, t_stride):
-    """s_t = kappa s_{t-1} + the sum of value weight[channel] over the spikes of row b T + t; out has s_1 .. s_T.
+def gather(row_ptr, channel, value, weight, kappa, state, bias, out, b_stride, t_stride):
+    """s_t + bias of s_t = kappa s_{t-1} + the sum of value weight[channel] over the spikes of row b T + t, t = 1 .. T, in out.
 
-    weight (C, D), kappa (D,), state (B, D): s_0, out (B T, D)
+    weight (C, D), kappa (D,), state (B, D): s_0, bias (D,), out (B T, D)
     """
     batch, width = state.shape
     steps, whole = out.shape[0] // max(batch, 1), width // LANES * LANES
+    s = np.empty((1, width), state.dtype)
     for b in range(batch):
+        for d in range(width):
+            s[0, d] = state[b, d]
         for t in range(steps):
-            row, spikes = b_stride * b + t_stride * t, b * steps + t
-            if t == 0:
-                for d in range(width):
-                    out[row, d] = kappa[d] * state[b, d]
-            else:
-                for d in range(width):
-                    out[row, d] = kappa[d] * out[row - t_stride, d]
-            first, last = row_ptr[spikes], row_ptr[spikes + 1]
-            _add_rows(out, row, weight, channel, value, first, last)
+            for d in range(width):
+                s[0, d] *= kappa[d]
+            first, last = row_ptr[b * steps + t], row_ptr[b * steps + t + 1]
+            _add_rows(s, 0, weight, channel, value, first, last)
             if whole < width:
                 for k in range(first, last):
                     for d in range(whole, width):
-                        out[row, d] += value[k] * weight[channel[k], d]
+                        s[0, d] += value[k] * weight[channel[k], d]
+            row = b_stride * b + t_stride * t
+            for d in range(width):
+                out[row, d] = s[0, d] + bias[d]
 
 
 @compiled

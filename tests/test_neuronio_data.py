@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from elm_lib.data import files
+from elm_lib.data import files, windows_cpu
 from elm_lib.data.neuronio import SimulationSet, scale_voltage, unscale_voltage, write_simulations
 from elm_lib.data.neuronio_windows import Windows, read_batch
 from elm_lib.data.prefetch import prefetch
@@ -133,6 +133,31 @@ def test_batch_is_the_dense_data_in_sparse_form(folder):
     assert not last.x.dense()[0, 30:].any()
     assert not last.voltage[0, 30:].any()
     np.testing.assert_array_equal(last.x.dense()[1], sims.dense(1, 500, 600))
+
+
+def test_compiled_reading_gives_the_same_bits(folder):
+    sims = SimulationSet(folder)
+    table = windows_cpu.table(sims)
+    for indices, starts in (([0, 1, 0], [500, D - 30, 0]), ([1], [0]), ([len(sims) - 1] * 2, [D - 1, 3])):
+        expected = read_batch(sims, indices, starts, 100)
+        ok, *arrays = windows_cpu.read(table, np.array(indices), np.array(starts), 100)
+        assert ok
+        for name, array in zip(("row_ptr", "channel", "sign", "spike", "voltage"), arrays, strict=True):
+            ours, theirs = torch.from_numpy(array), getattr(expected, name)
+            assert ours.dtype == theirs.dtype and torch.equal(ours, theirs), name
+
+
+def test_compiled_reading_of_more_spikes_than_it_made_room_for(tmp_path):
+    everything = np.repeat(np.arange(60), 1278), np.tile(np.arange(1278), 60)
+    write_simulations(
+        tmp_path / "dense.h5", spikes=[everything[::-1]], soma_voltage=np.full((1, 60), -60.0), output_spikes_ms=[[]], source="real", provenance={}
+    )  # fmt: skip
+    sims = SimulationSet(tmp_path)
+    ok, row_ptr, channel, *_ = windows_cpu.read(windows_cpu.table(sims), np.array([0, 0]), np.array([0, 50]), 20)
+    assert ok
+    expected = read_batch(sims, [0, 0], [0, 50], 20)
+    np.testing.assert_array_equal(row_ptr, expected.row_ptr)
+    np.testing.assert_array_equal(channel, expected.channel)
 
 
 def test_batches_depend_on_seed_epoch_and_step_alone(folder):
@@ -273,24 +298,37 @@ def test_voltage_that_is_not_finite_is_loud_when_written_and_when_read(folder, v
         )  # fmt: skip
 
 
-def test_content_damaged_after_opening_is_loud(folder):
-    sims = SimulationSet(folder)
+@pytest.mark.parametrize("by", ["dense", "batch"])
+def test_content_damaged_after_opening_is_loud(folder, by):
+    sims = SimulationSet([folder / "sims_00000.h5"])
+    windows = Windows(sims, window_ms=sims.duration_ms(0) - 500, batch_size=30, seed=0)  # a batch holds every simulation
+    assert set(windows.draw(0, 0)[0]) == set(range(len(sims)))
+
+    def read(n):
+        return sims.dense(n) if by == "dense" else windows.batch(0, 0)
+
     path = folder / "sims_00000.h5"
     whole = path.read_bytes()
     with h5py.File(path, "r+") as f:
+        f["soma_voltage"][0, 600] = np.inf
+    with pytest.raises(DataError, match="soma_voltage of simulation 0 at 600 ms is inf"):
+        read(0)
+    path.write_bytes(whole)
+    with h5py.File(path, "r+") as f:
         f["spikes/channel"][:] = 1278
     with pytest.raises(DataError, match="spikes/channel holds 1278"):
-        sims.dense(0)
+        read(0)
+    path.write_bytes(whole)
     with h5py.File(path, "r+") as f:
         f["spikes/indptr"][1, 600] = 1 << 40
     with pytest.raises(DataError, match="spikes/indptr of simulation 1 is damaged"):
-        sims.dense(1)
+        read(1)
     path.write_bytes(whole[:4096])
     with pytest.raises(DataError, match="truncated since it was opened"):
-        sims.dense(2)
+        read(2)
     path.unlink()
     with pytest.raises(DataError, match="cannot be opened any more"):
-        sims.dense(2)
+        read(2)
 
 
 @pytest.mark.parametrize(

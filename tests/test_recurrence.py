@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elm_lib import ELM, BranchELM
+from elm_lib import ELM, BranchELM, pages
 from elm_lib.recurrence import COMPILED, ENGINES, MemoryMLP, cuda, fused, recurrence
 from elm_lib.sparse import Spikes, project
 
@@ -106,7 +106,7 @@ def test_double_backward_on_the_reference():
 
 @pytest.mark.parametrize("engine", FAST)
 def test_time_chunks_of_backward_change_nothing(engine, monkeypatch):
-    monkeypatch.setitem(fused.CHUNK_ROWS, device_of(engine), 5)
+    monkeypatch.setitem(fused.CHUNK, device_of(engine), 5 * 11)
     assert_equal(engine, problem(11, 2, 4, 7), 1e-10)
 
 
@@ -204,6 +204,26 @@ def test_checkpoints_change_nothing_but_memory(model, sparse):
     ours = [*torch.autograd.grad(pieces.square().sum(), [p for p in model.parameters() if p.requires_grad]), s, m]
     for a, b in zip(ours, expected):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_large_products_in_pieces_are_those_of_torch(monkeypatch):
+    monkeypatch.setattr(pages, "LARGE", 1)
+    monkeypatch.setattr(pages, "PIECE", 21)  # numbers: three rows, and what is left
+    x, weight, bias = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((5, 4, 3), (7, 3), (7,)))
+    x = x.transpose(0, 1)
+    assert "Affine" in type(pages.affine(x, weight, bias).grad_fn).__name__
+    torch.testing.assert_close(pages.affine(x, weight, bias), torch.nn.functional.linear(x, weight, bias))
+    assert torch.autograd.gradcheck(pages.affine, (x, weight, bias))
+    assert torch.autograd.gradgradcheck(pages.affine, (x, weight, bias))
+    assert pages.affine(x[:0], weight, bias).shape == (0, 5, 7)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert pages.affine(x.float(), weight.float(), bias.float()).dtype == torch.bfloat16
+
+
+def test_large_memory_is_memory():
+    x = pages.empty(torch.zeros(1), 3, 1 << 20)  # 12 MB
+    assert x.shape == (3, 1 << 20) and x.dtype == torch.float32
+    assert x.fill_(1.5).sum() == 1.5 * 3 * (1 << 20)
 
 
 def spikes(batch, steps, channels, dtype=torch.float64, per_row=3):

@@ -12,6 +12,11 @@ from elm_lib.data.neuronio import N_CHANNELS, SimulationSet, channel_sign, scale
 from elm_lib.errors import DataError
 from elm_lib.sparse import Spikes
 
+try:
+    from elm_lib.data import windows_cpu
+except ImportError:  # numba is optional for the library alone
+    windows_cpu = None
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -99,6 +104,7 @@ class Windows:
             seed,
             burn_start_ms,
         )
+        self._table = windows_cpu and windows_cpu.table(simulations)
         durations = np.array([simulations.duration_ms(n) for n in range(len(simulations))])
         # number of possible starts of each simulation
         self._n_starts = durations - window_ms - burn_start_ms + 1
@@ -119,4 +125,8 @@ class Windows:
     def batch(self, epoch: int, step: int) -> Batch:
         """Batch number `step` of `epoch`; both are only names, there is no end to either."""
         indices, starts_ms = self.draw(epoch, step)
+        if self._table:
+            ok, *arrays = windows_cpu.read(self._table, indices, starts_ms, self.window_ms)
+            if ok:
+                return Batch(*map(torch.from_numpy, (*arrays, indices, starts_ms)))
         return read_batch(self.simulations, indices.tolist(), starts_ms.tolist(), self.window_ms)

@@ -13,25 +13,19 @@ from functools import lru_cache
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from elm_lib.recurrence import cpu_kernels, fused
-from elm_lib.recurrence.cpu_kernels import BLOCKS, LANES
+from elm_lib.recurrence.cpu_kernels import BLOCKS
 
 
 def block_of(batch: int) -> tuple[int, ...]:
     """As many entries as a block of this batch has samples."""
-    return (0,) * (2 if batch <= 2 else 8)
+    return (0,) * (batch if batch in BLOCKS else 8)
 
 
 def packed(matrix: Tensor, samples: int) -> np.ndarray:
-    """(I, J) in the order in which a product reads it: columns in bundles as wide as the registers of a turn, each bundle row after
-    row; flat. Zeros fill the last register, and the last bundle where the samples are too few to keep a single register busy."""
-    blocks = BLOCKS[samples]
-    matrix = F.pad(matrix.detach(), (0, -matrix.shape[1] % (LANES * (blocks if samples == 2 else 1))))
-    whole = matrix.shape[1] // (blocks * LANES) * blocks
-    widths = [blocks * LANES] * (whole // blocks) + [LANES] * (matrix.shape[1] // LANES - whole)
-    return torch.cat([bundle.flatten() for bundle in matrix.split(widths, 1)]).numpy()
+    """See `cpu_kernels.packed`."""
+    return cpu_kernels.packed(matrix.detach().numpy(), samples, BLOCKS[samples])
 
 
 @lru_cache(maxsize=1)
@@ -56,6 +50,11 @@ def _over_samples(kernel, batch: int, *arguments) -> None:
         pass
 
 
+def _smooth(activation: str) -> tuple[int, ...]:
+    """An entry for silu, none for relu."""
+    return (0,) * (activation == "silu")
+
+
 def _arrays(*tensors: Tensor):
     return [tensor.detach().contiguous().numpy() for tensor in tensors]
 
@@ -70,8 +69,8 @@ def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float
     p, m_all = _rows(p, m_all)
     w_2, b_2 = layers
     _over_samples(
-        cpu_kernels.forward, batch, p, m_all, batch, *_arrays(kappa, gain_a), packed(w_m.T, samples), packed(w_2.T, samples), *_arrays(b_2),
-        activation == "silu", p.dtype.type(b), p.dtype == np.float64,
+        cpu_kernels.forward, batch, p, m_all, batch, *_arrays(kappa, gain_a), packed(w_m.T, samples), packed(w_2.T, samples),
+        *_arrays(b_2), p.dtype.type(b), _smooth(activation),
     )  # fmt: skip
 
 
@@ -81,11 +80,10 @@ def backward_chunk(p, m_prev, grad_m, carry, kappa, slope, w_m, layers, activati
     sums = torch.zeros(-(-p.shape[1] // samples), 2, m_prev.shape[2], dtype=torch.float64)
     w_2, b_2 = layers
     rows = _rows(p, m_prev, grad_m)
-    dtype = rows[0].dtype
     _over_samples(
         cpu_kernels.reverse, p.shape[1], *rows, carry.numpy(), *_arrays(kappa, slope), packed(w_m, samples), packed(w_2, samples),
-        *_arrays(b_2), packed(w_m.T, samples), packed(w_2.T, samples), activation == "silu", dtype.type(b), dtype == np.float64, *_rows(hidden, e_2, grad_p),
-        sums.numpy(),
+        *_arrays(b_2), packed(w_m.T, samples), packed(w_2.T, samples), rows[0].dtype.type(b), *_rows(hidden, e_2, grad_p), sums.numpy(),
+        _smooth(activation),
     )  # fmt: skip
     grad_kappa, g_tanh = sums.sum(0).to(p.dtype)
     return [hidden], [grad_p, e_2], grad_kappa, g_tanh

@@ -1,13 +1,14 @@
-"""The loops of `elm_lib.recurrence.cpu`, compiled by numba: eight samples at a time, or two where there are no more, features in the
-lanes of a SIMD register.
+"""The loops of `elm_lib.recurrence.cpu`, compiled by numba: eight samples at a time, or one or two where there are no more,
+features in the lanes of a SIMD register.
 
-numba gives LLVM scalar code to vectorise, which it does not do for small products; here the vector type is said. All that a kernel
-calls is in this file, as numba's cache watches no other.
+numba gives LLVM scalar code to vectorise, which it does not do for small products; here the vector type is said. A step of time is
+a few products whose sums stay in registers from the row that they start with to what becomes of them. All that a kernel calls is in
+this file, as numba's cache watches no other.
 """
 
 from __future__ import annotations
 
-import math
+from typing import NamedTuple
 
 import numpy as np
 from llvmlite import binding, ir
@@ -26,185 +27,315 @@ def _has_avx512() -> bool:
 LANES = 16 if _has_avx512() else 8  # float32 of a register
 # samples of a block, for all of which a weight is loaded once -> registers side by side: as many sums at a time as a core has
 # registers for, or as keep its multipliers busy
-BLOCKS = {8: LANES // 8, 2: 4}
+BLOCKS = {8: LANES // 8, 2: 4, 1: 4}
 STEPS = 64  # summed in float32 before they are added to a float64
 
-compiled = njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
-# a fused multiply-add is allowed; a diverging run has to show NaN, so "nnan" and "ninf" are not
+compiled = njit(cache=True, nogil=True, error_model="numpy")  # a diverging run has to show NaN: no fast-math
 INDEX = ir.IntType(32)
 
 
-def _vector(context, dtype) -> ir.VectorType:
-    return ir.VectorType(context.get_value_type(dtype), LANES)
+class At(NamedTuple):
+    """A register of columns: the first one, and which lanes are columns of the array (None: all)."""
+
+    column: ir.Value
+    mask: ir.Value | None
 
 
-def _bytes(context, dtype) -> int:
-    return context.get_abi_sizeof(context.get_value_type(dtype))
+class Lanes:
+    """Code for registers of LANES numbers, and for the arrays they come from."""
 
+    def __init__(self, context, builder, signature, arguments) -> None:
+        self.context, self.builder, self.signature, self.arguments = context, builder, signature, arguments
+        self.scalar = context.get_value_type(signature.args[0].dtype)
+        self.vector, self.size = ir.VectorType(self.scalar, LANES), context.get_abi_sizeof(self.scalar)
+        self.integers = ir.VectorType(ir.IntType(8 * self.size), LANES)
+        self.index = context.get_value_type(types.intp)
 
-def _function(builder, name: str, vector: ir.VectorType, n_arguments: int):
-    bits = 32 if isinstance(vector.element, ir.FloatType) else 64
-    kind = ir.FunctionType(vector, [vector] * n_arguments)
-    return cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f{bits}")
+    # ---- numbers
 
+    def number(self, value: float):
+        return ir.Constant(self.vector, [float(np.float32(value)) if self.size == 4 else value] * LANES)
 
-def _every_lane(builder, value):
-    vector = ir.VectorType(value.type, LANES)
-    one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(INDEX, 0))
-    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(INDEX, LANES), [0] * LANES))
+    def count(self, value: int):
+        return ir.Constant(self.index, value)
+
+    def splat(self, value):
+        one = self.builder.insert_element(ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined), value, ir.Constant(INDEX, 0))
+        return self.builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(INDEX, LANES), [0] * LANES))
+
+    def call(self, name: str, *values):
+        kind = ir.FunctionType(self.vector, [self.vector] * len(values))
+        name = f"llvm.{name}.v{LANES}f{8 * self.size}"
+        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), values)
+
+    def multiply_add(self, x, y, z):
+        return self.call("fmuladd", x, y, z)
+
+    def positive(self, x):
+        return self.builder.fcmp_ordered(">", x, self.number(0.0))
+
+    def tanh(self, x):
+        """float32: absolute error below 2e-7; float64: libm's; NaN stays NaN."""
+        builder, number = self.builder, self.number
+        if self.size == 8:
+            libm = cgutils.get_or_insert_function(builder.module, ir.FunctionType(self.scalar, [self.scalar]), "tanh")
+            for lane in (ir.Constant(INDEX, k) for k in range(LANES)):
+                x = builder.insert_element(x, builder.call(libm, [builder.extract_element(x, lane)]), lane)
+            return x
+        a = self.call("fabs", x)
+        a = builder.select(builder.fcmp_ordered(">", a, number(9.0)), number(9.0), a)  # 1 to the last bit from there on
+        y = builder.fadd(a, a)
+        n = self.call("floor", self.multiply_add(y, number(1.4426950408889634), number(0.5)))
+        n = builder.select(builder.fcmp_ordered("ord", n, n), n, number(0.0))  # f carries the NaN
+        f = self.multiply_add(n, number(-0.6931471805599453), y)
+        series = number(1 / 5040)
+        for coefficient in (1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0, 1.0):
+            series = self.multiply_add(f, series, number(coefficient))
+        exponent = builder.add(builder.fptosi(n, self.integers), ir.Constant(self.integers, [127] * LANES))
+        exponent = builder.shl(exponent, ir.Constant(self.integers, [23] * LANES))
+        e = builder.fmul(series, builder.bitcast(exponent, self.vector))  # e^2|x|
+        t = builder.fsub(number(1.0), builder.fdiv(number(2.0), builder.fadd(e, number(1.0))))
+        return self.call("copysign", t, x)
+
+    # ---- arrays
+
+    def array(self, k: int):
+        """Argument k, an array."""
+        return self.context.make_array(self.signature.args[k])(self.context, self.builder, self.arguments[k])
+
+    def width(self, k: int):
+        return cgutils.unpack_tuple(self.builder, self.array(k).shape)[-1]
+
+    def rows(self, k: int, samples: int, row=None, last=None) -> list:
+        """Where the rows of array k start: from row on, the `last`th again and again after it; all rows of a work space; or a vector."""
+        array, rows = self.array(k), []
+        for s in range(samples):
+            at = self.count(s)
+            if last is not None:
+                at = self.builder.add(row, self.builder.select(self.builder.icmp_signed("<", at, last), at, last))
+            rows.append(self.builder.gep(array.data, [self.builder.mul(at, self.width(k))]))
+        return rows
+
+    def place(self, row, column):
+        return self.builder.bitcast(self.builder.gep(row, [column]), self.vector.as_pointer())
+
+    def load(self, row, at: At):
+        if at.mask is None:
+            return self.builder.load(self.place(row, at.column), align=self.size)
+        kind = ir.FunctionType(self.vector, [self.vector.as_pointer(), INDEX, at.mask.type, self.vector])
+        name = f"llvm.masked.load.v{LANES}f{8 * self.size}.p0"
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(function, [self.place(row, at.column), ir.Constant(INDEX, self.size), at.mask, self.number(0.0)])
+
+    def store(self, value, row, at: At) -> None:
+        if at.mask is None:
+            self.builder.store(value, self.place(row, at.column), align=self.size)
+            return
+        kind = ir.FunctionType(ir.VoidType(), [self.vector, self.vector.as_pointer(), INDEX, at.mask.type])
+        name = f"llvm.masked.store.v{LANES}f{8 * self.size}.p0"
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        self.builder.call(function, [value, self.place(row, at.column), ir.Constant(INDEX, self.size), at.mask])
+
+    # ---- loops
+
+    def registers(self, column, blocks: int, columns, masked: bool) -> list[At]:
+        found = []
+        for start in (self.builder.add(column, self.count(k * LANES)) for k in range(blocks)):
+            mask = None
+            if masked:
+                left = self.splat(self.builder.sub(columns, start))
+                mask = self.builder.icmp_signed(">", left, ir.Constant(left.type, list(range(LANES))))
+            found.append(At(start, mask))
+        return found
+
+    def loops(self, columns, padded, blocks: int):
+        """Go through the registers of columns, `blocks` side by side, then one by one; masked from the first on that is not whole."""
+        wide = self.count(blocks * LANES)
+        whole, most = (self.builder.mul(self.builder.sdiv(n, wide), wide) for n in (columns, padded))
+        ranges = [(self.count(0), whole, blocks, False), (whole, most, blocks, True)]
+        for first, end, together, masked in ranges + [(most, padded, 1, True)] * (blocks > 1):
+            with cgutils.for_range_slice(self.builder, first, end, self.count(together * LANES)) as (column, _):
+                yield column, self.registers(column, together, columns, masked)
+
+    def each(self, columns, action) -> None:
+        """action(at) for every register of columns."""
+        up = self.builder.add(columns, self.count(LANES - 1))
+        padded = self.builder.sub(up, self.builder.srem(up, self.count(LANES)))
+        for _, (at,) in self.loops(columns, padded, 1):
+            action(at)
+
+    def product(self, sources: list, inner, weights, columns, start, finish) -> None:
+        """For each sample s and register `at` of columns: finish(s, at, start(s, at) + source_s weights), summed in the order of
+        the inner index; weights (inner, columns) as `packed` lays them out."""
+        builder, samples = self.builder, range(len(sources))
+        for column, registers in self.loops(columns, builder.sdiv(weights.nitems, inner), BLOCKS[len(sources)]):
+            tiles = [(s, at, cgutils.alloca_once(builder, self.vector)) for s in samples for at in registers]
+            for s, at, total in tiles:
+                builder.store(start(s, at), total)
+            bundle = builder.gep(weights.data, [builder.mul(column, inner)])
+            with cgutils.for_range(builder, inner) as loop:
+                row = builder.mul(loop.index, self.count(len(registers) * LANES))
+                loaded = [self.load(bundle, At(builder.add(row, self.count(k * LANES)), None)) for k in range(len(registers))]
+                for s, source in enumerate(sources):
+                    factor = self.splat(builder.load(builder.gep(source, [loop.index])))
+                    for weight, (*_, total) in zip(loaded, tiles[s * len(registers) :]):
+                        builder.store(self.multiply_add(factor, weight, builder.load(total)), total)
+            for s, at, total in tiles:
+                finish(s, at, builder.load(total))
+
+    # ---- what both directions do
+
+    def activate(self, z, smooth: bool):
+        """act(z) and, where it is smooth, act'(z)."""
+        builder, one, half = self.builder, self.number(1.0), self.number(0.5)
+        if not smooth:
+            return builder.select(builder.fcmp_ordered("<=", z, self.number(0.0)), self.number(0.0), z), None
+        sigma = self.multiply_add(half, self.tanh(builder.fmul(half, z)), half)
+        h = builder.fmul(z, sigma)
+        return h, builder.fmul(sigma, self.multiply_add(z, builder.fsub(one, sigma), one))
 
 
 @intrinsic
-def add_product(typing, u, w, inner, out, block):
-    """out += u w, summed in the order of the inner index: u (samples, at least inner), w (inner, J) as `cpu.packed` lays it out, out
-    (samples, J), J a multiple of LANES. block: a tuple with an entry for each sample, as compiled code knows its length."""
-    samples, widest = block.count, BLOCKS[block.count]
+def forward_step(typing, p, m_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, batch, last, smooth, block):
+    """m of the rows from row + batch on, from those of a step before; w_m (d_m, d_1), w_2 (d_1, d_m) packed; u, h: work space.
+    block: a tuple with an entry for each sample, smooth: one with an entry for silu, as compiled code knows their lengths."""
+    samples = block.count
 
     def generate(context, builder, signature, arguments):
-        u_, w_, out_ = (context.make_array(signature.args[n])(context, builder, arguments[n]) for n in (0, 1, 3))
-        vector, width = _vector(context, signature.args[0].dtype), _bytes(context, signature.args[0].dtype)
-        multiply_add = _function(builder, "fmuladd", vector, 3)
-        inner, columns = arguments[2], cgutils.unpack_tuple(builder, out_.shape)[1]
-        u_width = cgutils.unpack_tuple(builder, u_.shape)[1]
+        lanes = Lanes(context, builder, signature, arguments)
+        d_m, d_1 = lanes.width(1), lanes.width(0)
+        row, batch, last = arguments[10:13]
+        p, m = lanes.rows(0, samples, row, last), lanes.rows(1, samples, row, last)
+        m_next = lanes.rows(1, samples, builder.add(row, batch), last)
+        u, h = lanes.rows(7, samples), lanes.rows(8, samples)
+        (kappa,), (gain,), (b_2,) = (lanes.rows(k, 1) for k in (2, 3, 4))
+        factor = lanes.splat(arguments[9])
 
-        def number(value):
-            return ir.Constant(columns.type, value)
+        def leak(at):
+            for s in range(samples):
+                lanes.store(builder.fmul(lanes.load(kappa, at), lanes.load(m[s], at)), u[s], At(at.column, None))
 
-        def columns_at(first, last, blocks):
-            """The sums of `blocks` registers of columns from each multiple of their width on."""
-            with cgutils.for_range_slice(builder, first, last, number(blocks * LANES)) as (j, _):
-                starts = [builder.add(j, number(LANES * k)) for k in range(blocks)]
-                places = [
-                    builder.bitcast(
-                        builder.gep(out_.data, [builder.add(builder.mul(columns, number(s)), start)]), vector.as_pointer()
-                    )
-                    for s in range(samples)
-                    for start in starts
-                ]
-                sums = [cgutils.alloca_once(builder, vector) for _ in places]
-                for total, place in zip(sums, places):
-                    builder.store(builder.load(place, align=width), total)
-                bundle = builder.bitcast(builder.gep(w_.data, [builder.mul(j, inner)]), vector.as_pointer())
-                with cgutils.for_range(builder, inner) as loop:
-                    row = builder.mul(loop.index, number(blocks))
-                    weights = [
-                        builder.load(builder.gep(bundle, [builder.add(row, number(k))]), align=width) for k in range(blocks)
-                    ]
-                    for s in range(samples):
-                        at = builder.add(builder.mul(u_width, number(s)), loop.index)
-                        factors = _every_lane(builder, builder.load(builder.gep(u_.data, [at])))
-                        for total, weight in zip(sums[s * blocks : (s + 1) * blocks], weights):
-                            builder.store(builder.call(multiply_add, [factors, weight, builder.load(total)]), total)
-                for total, place in zip(sums, places):
-                    builder.store(builder.load(total), place, align=width)
+        def hidden(s, at, z):
+            lanes.store(lanes.activate(z, len(smooth) > 0)[0], h[s], At(at.column, None))
 
-        wide = number(widest * LANES)
-        whole = builder.mul(builder.sdiv(columns, wide), wide)
-        columns_at(number(0), whole, widest)
-        if widest > 1:
-            columns_at(whole, columns, 1)
+        def memory(s, at, z):
+            tanh = lanes.tanh(builder.fmul(factor, z))
+            lanes.store(lanes.multiply_add(lanes.load(gain, at), tanh, lanes.load(u[s], At(at.column, None))), m_next[s], at)
+
+        lanes.each(d_m, leak)
+        lanes.product(u, d_m, lanes.array(5), d_1, lambda s, at: lanes.load(p[s], at), hidden)
+        lanes.product(h, d_1, lanes.array(6), d_m, lambda s, at: lanes.load(b_2, at), memory)
         return context.get_dummy_value()
 
-    return types.void(u, w, inner, out, block), generate
+    return types.void(p, m_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, batch, last, smooth, block), generate
 
 
 @intrinsic
-def squash_lanes(typing, z, b):
-    """z <- tanh(b z), float32, rows of a multiple of LANES: absolute error below 2e-7; NaN stays NaN."""
-
-    def generate(context, builder, signature, arguments):
-        if signature.args[0].dtype != types.float32:
-            return context.get_dummy_value()  # `squash` is exact there
-        z_ = context.make_array(signature.args[0])(context, builder, arguments[0])
-        vector = _vector(context, signature.args[0].dtype)
-        integers = ir.VectorType(ir.IntType(32), LANES)
-        rows = builder.bitcast(z_.data, vector.as_pointer())
-        factor = _every_lane(builder, arguments[1])
-        registers = builder.sdiv(z_.nitems, ir.Constant(z_.nitems.type, LANES))
-        floor, fabs, copysign = (
-            _function(builder, *f) for f in (("floor", vector, 1), ("fabs", vector, 1), ("copysign", vector, 2))
-        )
-        fused = _function(builder, "fmuladd", vector, 3)
-
-        def number(value):
-            return ir.Constant(vector, [float(np.float32(value))] * LANES)
-
-        def whole(value):
-            return ir.Constant(integers, [value] * LANES)
-
-        with cgutils.for_range(builder, registers) as loop:
-            place = builder.gep(rows, [loop.index])
-            x = builder.fmul(builder.load(place, align=4), factor)
-            a = builder.call(fabs, [x])
-            a = builder.select(
-                builder.fcmp_ordered(">", a, number(9.0)), number(9.0), a
-            )  # 1 to the last bit from there on
-            y = builder.fadd(a, a)
-            n = builder.call(floor, [builder.call(fused, [y, number(1.4426950408889634), number(0.5)])])
-            n = builder.select(builder.fcmp_ordered("ord", n, n), n, number(0.0))  # f carries the NaN
-            f = builder.call(fused, [n, number(-0.6931471805599453), y])
-            series = number(1 / 5040)
-            for coefficient in (1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0, 1.0):
-                series = builder.call(fused, [f, series, number(coefficient)])
-            exponent = builder.shl(builder.add(builder.fptosi(n, integers), whole(127)), whole(23))
-            e = builder.fmul(series, builder.bitcast(exponent, vector))  # e^2|x|
-            t = builder.fsub(number(1.0), builder.fdiv(number(2.0), builder.fadd(e, number(1.0))))
-            builder.store(builder.call(copysign, [t, x]), place, align=4)
-        return context.get_dummy_value()
-
-    return types.void(z, b), generate
-
-
-@njit(inline="always")
-def squash(z, b, exact):
-    """z <- tanh(b z): libm's tanh where `exact`."""
-    if exact:
-        for s in range(z.shape[0]):
-            for i in range(z.shape[1]):
-                z[s, i] = math.tanh(b * z[s, i])
-    else:
-        squash_lanes(z, b)
-
-
-@compiled
-def forward(p, m_all, batch, kappa, gain_a, w_mt, w_2t, b_2, silu, b, exact, block, first, last):
-    """Samples first .. last, as many at a time as block has entries: rows t batch + n of m_all ((T + 1) B, d_m) from row n on; p (T B, d_1). w_mt (d_m, d_1) and
-    w_2t (d_1, d_m) are packed."""
-    d_1, d_m, samples = p.shape[1], m_all.shape[1], len(block)
-    steps = p.shape[0] // batch
-    zero, one = kappa.dtype.type(0), kappa.dtype.type(1)
-    u, z = np.zeros((2, samples, w_2t.size // d_1), p.dtype)
-    h = np.zeros((samples, w_mt.size // d_m), p.dtype)
-    for begin in range(first, last, samples):
-        n = min(samples, last - begin)
-        for t in range(steps):
-            row = t * batch + begin
-            for s in range(n):
-                for i in range(d_m):
-                    u[s, i] = kappa[i] * m_all[row + s, i]
-                    z[s, i] = b_2[i]
-                for j in range(d_1):
-                    h[s, j] = p[row + s, j]
-            add_product(u, w_mt, d_m, h, block)
-            for s in range(n):
-                for j in range(d_1):
-                    if silu:
-                        h[s, j] = h[s, j] / (one + math.exp(-h[s, j]))
-                    else:
-                        h[s, j] = zero if h[s, j] <= zero else h[s, j]
-            add_product(h, w_2t, d_1, z, block)
-            squash(z, b, exact)
-            for s in range(n):
-                for i in range(d_m):
-                    m_all[row + batch + s, i] = u[s, i] + gain_a[i] * z[s, i]
-
-
-@compiled
-def reverse(
-    p, m_prev, grad_m, carry, kappa, slope, w_m, w_2, b_2, w_mt, w_2t, silu, b, exact, h_all, e_2_all, grad_p, sums, block,
-    first, last,
+def reverse_step(
+    typing, p, m_prev, grad_m, kappa, slope, b_2, w_m, w_2, w_mt, w_2t, h_all, e_2_all, grad_p, u, h, c, e_1, e_2, steep, part_kappa,
+    part_gain, b, row, last, smooth, block,
 ):  # fmt: skip
-    """Back through time for samples first .. last. Rows t B + n: p, h_all, grad_p (T B, d_1), the others (T B, d_m); carry (B, d_m).
+    """See `reverse`: one step back. u, h, e_1, e_2, steep: work space; c, part_kappa, part_gain: carried from step to step."""
+    samples = block.count
+
+    def generate(context, builder, signature, arguments):
+        lanes = Lanes(context, builder, signature, arguments)
+        d_m, d_1 = lanes.width(1), lanes.width(0)
+        row, last = arguments[22:24]
+        p, m, grad_m = (lanes.rows(k, samples, row, last) for k in (0, 1, 2))
+        h_all, e_2_all, grad_p = (lanes.rows(k, samples, row, last) for k in (10, 11, 12))
+        u, h, c, e_1, e_2, steep, part_kappa, part_gain = (lanes.rows(k, samples) for k in range(13, 21))
+        (kappa,), (slope,), (b_2,) = (lanes.rows(k, 1) for k in (3, 4, 5))
+        factor, one, zero = lanes.splat(arguments[21]), lanes.number(1.0), lanes.number(0.0)
+
+        def get(row, at):  # of work space, whose rows end with a register
+            return lanes.load(row, At(at.column, None))
+
+        def put(value, row, at):
+            lanes.store(value, row, At(at.column, None))
+
+        def add_to(row, at, x, y):
+            put(lanes.multiply_add(x, y, get(row, at)), row, at)
+
+        def leak(at):
+            for s in range(samples):
+                put(builder.fmul(lanes.load(kappa, at), lanes.load(m[s], at)), u[s], at)
+                put(builder.fadd(get(c[s], at), lanes.load(grad_m[s], at)), c[s], at)
+
+        def hidden(s, at, z):
+            activated, slope_1 = lanes.activate(z, len(smooth) > 0)
+            put(activated, h[s], at)
+            lanes.store(activated, h_all[s], at)
+            if slope_1 is not None:
+                put(slope_1, steep[s], at)
+
+        def error(s, at, z):
+            tanh, g = lanes.tanh(builder.fmul(factor, z)), get(c[s], at)
+            add_to(part_gain[s], at, g, tanh)
+            e = builder.fmul(builder.fmul(lanes.load(slope, at), builder.fsub(one, builder.fmul(tanh, tanh))), g)
+            put(e, e_2[s], at)
+            lanes.store(e, e_2_all[s], at)
+
+        def first_error(s, at, e):
+            if len(smooth):
+                e = builder.fmul(e, get(steep[s], at))
+            else:
+                e = builder.select(builder.fcmp_ordered("<=", get(h[s], at), zero), zero, e)
+            put(e, e_1[s], at)
+            lanes.store(e, grad_p[s], at)
+
+        def carried(s, at, g):
+            add_to(part_kappa[s], at, lanes.load(m[s], at), g)
+            put(builder.fmul(g, lanes.load(kappa, at)), c[s], at)
+
+        lanes.each(d_m, leak)
+        lanes.product(u, d_m, lanes.array(8), d_1, lambda s, at: lanes.load(p[s], at), hidden)
+        lanes.product(h, d_1, lanes.array(9), d_m, lambda s, at: lanes.load(b_2, at), error)
+        lanes.product(e_2, d_m, lanes.array(7), d_1, lambda s, at: zero, first_error)
+        lanes.product(e_1, d_1, lanes.array(6), d_m, lambda s, at: get(c[s], at), carried)
+        return context.get_dummy_value()
+
+    kinds = (p, m_prev, grad_m, kappa, slope, b_2, w_m, w_2, w_mt, w_2t, h_all, e_2_all, grad_p, u, h, c, e_1, e_2, steep, part_kappa,
+             part_gain, b, row, last, smooth, block)  # fmt: skip
+    return types.void(*kinds), generate
+
+
+@compiled
+def packed(matrix, samples, blocks):
+    """(I, J) in the order in which a product reads it: columns in bundles as wide as the registers of a turn, each bundle row after
+    row; flat. Zeros fill the last register, and the last bundle where the samples are too few to keep a single register busy."""
+    rows, columns = matrix.shape
+    wide = blocks * LANES
+    unit = wide if samples <= 2 else LANES
+    padded = -(-columns // unit) * unit
+    out = np.zeros(rows * padded, matrix.dtype)
+    first = n = 0
+    while first < padded:
+        width = wide if first + wide <= padded else LANES
+        for i in range(rows):
+            for j in range(min(width, columns - first)):
+                out[n + j] = matrix[i, first + j]
+            n += width
+        first += width
+    return out
+
+
+@compiled
+def forward(p, m_all, batch, kappa, gain, w_m, w_2, b_2, b, smooth, block, first, end):
+    """Samples first .. end, as many at a time as block has entries: rows t batch + n of m_all ((T + 1) B, d_m) from row n on; p (T B, d_1).
+    gain times a of f(z) = a tanh(b z). w_m (d_m, d_1) and w_2 (d_1, d_m) are packed."""
+    d_1, d_m, samples = p.shape[1], m_all.shape[1], len(block)
+    u = np.zeros((samples, w_2.size // d_1), p.dtype)
+    h = np.zeros((samples, w_m.size // d_m), p.dtype)
+    for begin in range(first, end, samples):
+        last = min(samples, end - begin) - 1
+        for row in range(begin, p.shape[0], batch):
+            forward_step(p, m_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, batch, last, smooth, block)
+
+
+@compiled
+def reverse(p, m_prev, grad_m, carry, kappa, slope, w_m, w_2, b_2, w_mt, w_2t, b, h_all, e_2_all, grad_p, sums, smooth, block, first, end):
+    """Back through time for samples first .. end. Rows t B + n: p, h_all, grad_p (T B, d_1), the others (T B, d_m); carry (B, d_m).
 
     Every step is done forward once more from m_prev. Fills h_all (what the second layer reads), e_2_all and grad_p (dL/d the
     outputs of the second and the first layer), sums (blocks, 2, d_m) float64 (dL/dkappa; the sum of g tanh), and leaves dL/dm_0
@@ -212,62 +343,22 @@ def reverse(
     """
     d_1, d_m, batch, samples = p.shape[1], m_prev.shape[1], carry.shape[0], len(block)
     steps = p.shape[0] // batch
-    zero, one = kappa.dtype.type(0), kappa.dtype.type(1)
-    u, z, c, e_2 = np.zeros((4, samples, w_2t.size // d_1), p.dtype)
-    h, e_1 = np.zeros((2, samples, w_mt.size // d_m), p.dtype)
-    steep = np.ones((samples, d_1), p.dtype)
-    part = np.zeros((2, samples, d_m), p.dtype)
-    for begin in range(first, last, samples):
-        n, which = min(samples, last - begin), begin // samples
-        for s in range(n):
-            for i in range(d_m):
-                c[s, i] = carry[begin + s, i]
-        part[:] = zero
+    u, c, e_2, part_kappa, part_gain = np.zeros((5, samples, w_2t.size // d_1), p.dtype)
+    h, e_1, steep = np.zeros((3, samples, w_mt.size // d_m), p.dtype)
+    for begin in range(first, end, samples):
+        n = min(samples, end - begin)
+        for s in range(samples):
+            c[s, :d_m] = carry[begin + min(s, n - 1)]
         for t in range(steps - 1, -1, -1):
-            row = t * batch + begin
-            for s in range(n):
-                for i in range(d_m):
-                    u[s, i] = kappa[i] * m_prev[row + s, i]
-                    z[s, i] = b_2[i]
-                    c[s, i] += grad_m[row + s, i]
-                for j in range(d_1):
-                    h[s, j] = p[row + s, j]
-                    e_1[s, j] = zero
-            add_product(u, w_mt, d_m, h, block)
-            for s in range(n):
-                for j in range(d_1):
-                    if silu:
-                        x = h[s, j]
-                        sigma = one / (one + math.exp(-x))
-                        steep[s, j] = sigma * (one + x * (one - sigma))
-                        h[s, j] = x * sigma
-                    else:
-                        steep[s, j] = one if h[s, j] > zero else zero
-                        h[s, j] = zero if h[s, j] <= zero else h[s, j]
-                    h_all[row + s, j] = h[s, j]
-            add_product(h, w_2t, d_1, z, block)
-            squash(z, b, exact)
-            for s in range(n):
-                for i in range(d_m):
-                    part[1, s, i] += c[s, i] * z[s, i]
-                    e_2[s, i] = slope[i] * (one - z[s, i] * z[s, i]) * c[s, i]
-                    e_2_all[row + s, i] = e_2[s, i]
-            add_product(e_2, w_2, d_m, e_1, block)
-            for s in range(n):
-                for j in range(d_1):
-                    e_1[s, j] *= steep[s, j]
-                    grad_p[row + s, j] = e_1[s, j]
-            add_product(e_1, w_m, d_1, c, block)
-            for s in range(n):
-                for i in range(d_m):
-                    part[0, s, i] += m_prev[row + s, i] * c[s, i]
-                    c[s, i] *= kappa[i]
+            reverse_step(
+                p, m_prev, grad_m, kappa, slope, b_2, w_m, w_2, w_mt, w_2t, h_all, e_2_all, grad_p, u, h, c, e_1, e_2, steep, part_kappa,
+                part_gain, b, t * batch + begin, n - 1, smooth, block,
+            )  # fmt: skip
             if t % STEPS == 0:
                 for s in range(n):
                     for i in range(d_m):
-                        for k in range(2):
-                            sums[which, k, i] += part[k, s, i]
-                part[:] = zero
-        for s in range(n):
-            for i in range(d_m):
-                carry[begin + s, i] = c[s, i]
+                        sums[begin // samples, 0, i] += part_kappa[s, i]
+                        sums[begin // samples, 1, i] += part_gain[s, i]
+                part_kappa[:] = 0
+                part_gain[:] = 0
+        carry[begin : begin + n] = c[:n, :d_m]

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from elm_lib import pages
 from elm_lib.traces import first_derivative, transformed
 
-# (step, sample) rows that backward holds activations of at a time, 4 KB each at d_m = 150: on a CPU what its caches hold and its
+# numbers (of d_m + d_1 a step and sample) that backward holds each activation of at a time: on a CPU what its caches hold and its
 # allocator keeps for the next chunk
-CHUNK_ROWS = {"cpu": 1 << 11, "cuda": 1 << 15}
+CHUNK = {"cpu": 1 << 20, "cuda": 1 << 24}
 
 
 def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float) -> None:
@@ -59,11 +60,12 @@ def activations(p, m_prev, kappa, slope, w_m, layers, activation: str, b: float,
 def reverse_loop(grad_m, errors, g_all, carry, kappa, w_m, weights) -> None:
     """Fill g_all (T, B, d_m), turn errors (slopes of every layer's output) into gradients there, leave dL/dm_0 in carry."""
     g_t, d_t, errors_t = g_all.unbind(), grad_m.unbind(), [x.unbind() for x in errors]
+    back = [x.new_empty(x.shape[1:]) for x in errors[:-1]]
     for t in range(len(g_t) - 1, -1, -1):
         g = torch.add(d_t[t], carry, out=g_t[t])
         e = errors_t[-1][t].mul_(g)
         for k in range(len(weights) - 1, -1, -1):
-            e = errors_t[k][t].mul_(e @ weights[k])
+            e = errors_t[k][t].mul_(torch.mm(e, weights[k], out=back[k]))
         torch.addmm(g, e, w_m, out=carry).mul_(kappa)
 
 
@@ -90,7 +92,7 @@ class Recurrence(torch.autograd.Function):
     def forward(ctx, loops, p, m_0, kappa, gain, w_m, activation, scale, *layers):
         a, b = scale
         p = p.contiguous()  # the loops take rows as they lie
-        m_all = p.new_empty((p.shape[0] + 1, *m_0.shape))  # row 0 is m_0: m_all[:-1] are the previous memories
+        m_all = pages.empty(p, p.shape[0] + 1, *m_0.shape)  # row 0 is m_0: m_all[:-1] are the previous memories
         m_all[0] = m_0
         loops[0](p, m_all, kappa, a * gain, w_m, layers, activation, b)
         ctx.save_for_backward(p, m_all, kappa, gain, w_m, *layers)
@@ -103,10 +105,9 @@ class Recurrence(torch.autograd.Function):
         p, m_all, kappa, gain, w_m, *layers = ctx.saved_tensors
         a, b = ctx.scale
         steps, batch, d_m = grad_m.shape
-        grad_m, grad_p, carry = grad_m.contiguous(), torch.empty_like(p), m_all.new_zeros(batch, d_m)
-        grads = [torch.zeros_like(x) for x in (kappa, gain, w_m, *layers)]
-        grad_kappa, g_tanh, grad_w_m, *grad_layers = grads
-        chunk = max(1, CHUNK_ROWS["cuda" if p.is_cuda else "cpu"] // max(1, batch))
+        grad_m, grad_p, carry = grad_m.contiguous(), pages.empty(p, *p.shape), m_all.new_zeros(batch, d_m)
+        grad_kappa, g_tanh, grad_w_mt, *grad_layers = (x.new_zeros(x.shape) for x in (kappa, gain, w_m.T, *layers))
+        chunk = max(1, CHUNK["cuda" if p.is_cuda else "cpu"] // max(1, batch * (d_m + p.shape[2])))
         for end in range(steps, 0, -chunk):
             at = slice(max(0, end - chunk), end)
             inputs, errors, *sums = ctx.loops[1](
@@ -118,8 +119,8 @@ class Recurrence(torch.autograd.Function):
             for k, x in enumerate(inputs):
                 grad_layers[2 * k].addmm_(flat[k + 1].T, x.flatten(0, 1))
                 grad_layers[2 * k + 1].add_(flat[k + 1].sum(0))
-            grad_w_m.addmm_(flat[0].T, m_all[at].flatten(0, 1))
-        return None, grad_p, carry, grad_kappa, a * g_tanh, grad_w_m * kappa, None, None, *grad_layers
+            grad_w_mt.addmm_(m_all[at].flatten(0, 1).T, flat[0])
+        return None, grad_p, carry, grad_kappa, a * g_tanh, grad_w_mt.T * kappa, None, None, *grad_layers
 
 
 def _activate(name: str, z: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor]:
