@@ -223,6 +223,7 @@ class ELM(nn.Module):
         kappa_m = torch.exp(-self.delta_t / tau_m)
         gain = self._gain(tau_m, kappa_m)
         m_tbm = recurrence(p_tbh, m_0, kappa_m, gain, self._memory_mlp(), self.engine)
+        del p_tbh  # nobody reads it again
         return self._read_out(m_tbm), s, m_tbm[-1]
 
     def _checkpointed(self, x: Tensor | Spikes, s: Tensor, m: Tensor) -> tuple[Tensor, Tensor, Tensor]:

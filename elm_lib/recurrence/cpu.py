@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elm_lib import pages
 from elm_lib.recurrence import cpu_kernels, fused
 from elm_lib.recurrence.cpu_kernels import BLOCKS
 
@@ -64,28 +65,28 @@ def _rows(*tensors: Tensor):
     return [tensor.detach().contiguous().flatten(0, 1).numpy() for tensor in tensors]
 
 
-def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float) -> None:
+def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float, keep: bool) -> Tensor:
     batch, samples = p.shape[1], len(block_of(p.shape[1]))
-    p, m_all = _rows(p, m_all)
+    z = pages.empty(p, p.shape[0] if keep else 1, *p.shape[1:])
     w_2, b_2 = layers
     _over_samples(
-        cpu_kernels.forward, batch, p, m_all, batch, *_arrays(kappa, gain_a), packed(w_m.T, samples), packed(w_2.T, samples),
-        *_arrays(b_2), p.dtype.type(b), _smooth(activation),
+        cpu_kernels.forward, batch, *_rows(p, m_all, z), batch, *_arrays(kappa, gain_a), packed(w_m.T, samples), packed(w_2.T, samples),
+        *_arrays(b_2), p.numpy().dtype.type(b), _smooth(activation),
     )  # fmt: skip
+    return z
 
 
-def backward_chunk(p, m_prev, grad_m, carry, kappa, slope, w_m, layers, activation: str, b: float, grad_p):
-    hidden, e_2 = torch.empty_like(p), torch.empty_like(m_prev)
-    samples = len(block_of(p.shape[1]))
-    sums = torch.zeros(-(-p.shape[1] // samples), 2, m_prev.shape[2], dtype=torch.float64)
+def backward_chunk(z, m_prev, grad_m, carry, kappa, slope, w_m, layers, activation: str, b: float, grad_p):
+    hidden, e_2 = torch.empty_like(z), torch.empty_like(m_prev)
+    samples = len(block_of(z.shape[1]))
+    sums = torch.zeros(-(-z.shape[1] // samples), 2, m_prev.shape[2], dtype=torch.float64)
     w_2, b_2 = layers
-    rows = _rows(p, m_prev, grad_m)
+    rows = _rows(z, m_prev, grad_m)
     _over_samples(
-        cpu_kernels.reverse, p.shape[1], *rows, carry.numpy(), *_arrays(kappa, slope), packed(w_m, samples), packed(w_2, samples),
-        *_arrays(b_2), packed(w_m.T, samples), packed(w_2.T, samples), rows[0].dtype.type(b), *_rows(hidden, e_2, grad_p), sums.numpy(),
-        _smooth(activation),
+        cpu_kernels.reverse, z.shape[1], *rows, carry.numpy(), *_arrays(kappa, slope), packed(w_m, samples), packed(w_2, samples),
+        packed(w_2.T, samples), *_arrays(b_2), rows[0].dtype.type(b), *_rows(hidden, e_2, grad_p), sums.numpy(), _smooth(activation),
     )  # fmt: skip
-    grad_kappa, g_tanh = sums.sum(0).to(p.dtype)
+    grad_kappa, g_tanh = sums.sum(0).to(z.dtype)
     return [hidden], [grad_p, e_2], grad_kappa, g_tanh
 
 

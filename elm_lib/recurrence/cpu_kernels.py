@@ -196,26 +196,28 @@ class Lanes:
 
 
 @intrinsic
-def forward_step(typing, p, m_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, batch, last, smooth, block):
-    """m of the rows from row + batch on, from those of a step before; w_m (d_m, d_1), w_2 (d_1, d_m) packed; u, h: work space.
-    block: a tuple with an entry for each sample, smooth: one with an entry for silu, as compiled code knows their lengths."""
+def forward_step(typing, p, m_all, z_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, z_row, batch, last, smooth, block):
+    """m of the rows from row + batch on, from those of a step before, and z_1 in the rows from z_row on; w_m (d_m, d_1), w_2 (d_1, d_m)
+    packed; u, h: work space. block: a tuple with an entry for each sample, smooth: one with an entry for silu, as compiled code knows
+    their lengths."""
     samples = block.count
 
     def generate(context, builder, signature, arguments):
         lanes = Lanes(context, builder, signature, arguments)
         d_m, d_1 = lanes.width(1), lanes.width(0)
-        row, batch, last = arguments[10:13]
-        p, m = lanes.rows(0, samples, row, last), lanes.rows(1, samples, row, last)
+        row, z_row, batch, last = arguments[11:15]
+        p, m, z_1 = lanes.rows(0, samples, row, last), lanes.rows(1, samples, row, last), lanes.rows(2, samples, z_row, last)
         m_next = lanes.rows(1, samples, builder.add(row, batch), last)
-        u, h = lanes.rows(7, samples), lanes.rows(8, samples)
-        (kappa,), (gain,), (b_2,) = (lanes.rows(k, 1) for k in (2, 3, 4))
-        factor = lanes.splat(arguments[9])
+        u, h = lanes.rows(8, samples), lanes.rows(9, samples)
+        (kappa,), (gain,), (b_2,) = (lanes.rows(k, 1) for k in (3, 4, 5))
+        factor = lanes.splat(arguments[10])
 
         def leak(at):
             for s in range(samples):
                 lanes.store(builder.fmul(lanes.load(kappa, at), lanes.load(m[s], at)), u[s], At(at.column, None))
 
         def hidden(s, at, z):
+            lanes.store(z, z_1[s], at)
             lanes.store(lanes.activate(z, len(smooth) > 0)[0], h[s], At(at.column, None))
 
         def memory(s, at, z):
@@ -223,30 +225,31 @@ def forward_step(typing, p, m_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, bat
             lanes.store(lanes.multiply_add(lanes.load(gain, at), tanh, lanes.load(u[s], At(at.column, None))), m_next[s], at)
 
         lanes.each(d_m, leak)
-        lanes.product(u, d_m, lanes.array(5), d_1, lambda s, at: lanes.load(p[s], at), hidden)
-        lanes.product(h, d_1, lanes.array(6), d_m, lambda s, at: lanes.load(b_2, at), memory)
+        lanes.product(u, d_m, lanes.array(6), d_1, lambda s, at: lanes.load(p[s], at), hidden)
+        lanes.product(h, d_1, lanes.array(7), d_m, lambda s, at: lanes.load(b_2, at), memory)
         return context.get_dummy_value()
 
-    return types.void(p, m_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, batch, last, smooth, block), generate
+    kinds = (p, m_all, z_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, z_row, batch, last, smooth, block)
+    return types.void(*kinds), generate
 
 
 @intrinsic
 def reverse_step(
-    typing, p, m_prev, grad_m, kappa, slope, b_2, w_m, w_2, w_mt, w_2t, h_all, e_2_all, grad_p, u, h, c, e_1, e_2, steep, part_kappa,
-    part_gain, b, row, last, smooth, block,
+    typing, z, m_prev, grad_m, kappa, slope, b_2, w_m, w_2, w_2t, h_all, e_2_all, grad_p, h, c, e_1, e_2, steep, part_kappa, part_gain, b,
+    row, last, smooth, block,
 ):  # fmt: skip
-    """See `reverse`: one step back. u, h, e_1, e_2, steep: work space; c, part_kappa, part_gain: carried from step to step."""
+    """See `reverse`: one step back. h, e_1, e_2, steep: work space; c, part_kappa, part_gain: carried from step to step."""
     samples = block.count
 
     def generate(context, builder, signature, arguments):
         lanes = Lanes(context, builder, signature, arguments)
         d_m, d_1 = lanes.width(1), lanes.width(0)
-        row, last = arguments[22:24]
-        p, m, grad_m = (lanes.rows(k, samples, row, last) for k in (0, 1, 2))
-        h_all, e_2_all, grad_p = (lanes.rows(k, samples, row, last) for k in (10, 11, 12))
-        u, h, c, e_1, e_2, steep, part_kappa, part_gain = (lanes.rows(k, samples) for k in range(13, 21))
+        row, last = arguments[20:22]
+        z_1, m, grad_m = (lanes.rows(k, samples, row, last) for k in (0, 1, 2))
+        h_all, e_2_all, grad_p = (lanes.rows(k, samples, row, last) for k in (9, 10, 11))
+        h, c, e_1, e_2, steep, part_kappa, part_gain = (lanes.rows(k, samples) for k in range(12, 19))
         (kappa,), (slope,), (b_2,) = (lanes.rows(k, 1) for k in (3, 4, 5))
-        factor, one, zero = lanes.splat(arguments[21]), lanes.number(1.0), lanes.number(0.0)
+        factor, one, zero = lanes.splat(arguments[19]), lanes.number(1.0), lanes.number(0.0)
 
         def get(row, at):  # of work space, whose rows end with a register
             return lanes.load(row, At(at.column, None))
@@ -257,20 +260,18 @@ def reverse_step(
         def add_to(row, at, x, y):
             put(lanes.multiply_add(x, y, get(row, at)), row, at)
 
-        def leak(at):
+        def hidden(at):
             for s in range(samples):
-                put(builder.fmul(lanes.load(kappa, at), lanes.load(m[s], at)), u[s], at)
-                put(builder.fadd(get(c[s], at), lanes.load(grad_m[s], at)), c[s], at)
-
-        def hidden(s, at, z):
-            activated, slope_1 = lanes.activate(z, len(smooth) > 0)
-            put(activated, h[s], at)
-            lanes.store(activated, h_all[s], at)
-            if slope_1 is not None:
-                put(slope_1, steep[s], at)
+                activated, slope_1 = lanes.activate(lanes.load(z_1[s], at), len(smooth) > 0)
+                put(activated, h[s], at)
+                lanes.store(activated, h_all[s], at)
+                if slope_1 is not None:
+                    put(slope_1, steep[s], at)
 
         def error(s, at, z):
-            tanh, g = lanes.tanh(builder.fmul(factor, z)), get(c[s], at)
+            tanh = lanes.tanh(builder.fmul(factor, z))
+            g = builder.fadd(get(c[s], at), lanes.load(grad_m[s], at))
+            put(g, c[s], at)
             add_to(part_gain[s], at, g, tanh)
             e = builder.fmul(builder.fmul(lanes.load(slope, at), builder.fsub(one, builder.fmul(tanh, tanh))), g)
             put(e, e_2[s], at)
@@ -288,15 +289,14 @@ def reverse_step(
             add_to(part_kappa[s], at, lanes.load(m[s], at), g)
             put(builder.fmul(g, lanes.load(kappa, at)), c[s], at)
 
-        lanes.each(d_m, leak)
-        lanes.product(u, d_m, lanes.array(8), d_1, lambda s, at: lanes.load(p[s], at), hidden)
-        lanes.product(h, d_1, lanes.array(9), d_m, lambda s, at: lanes.load(b_2, at), error)
+        lanes.each(d_1, hidden)
+        lanes.product(h, d_1, lanes.array(8), d_m, lambda s, at: lanes.load(b_2, at), error)
         lanes.product(e_2, d_m, lanes.array(7), d_1, lambda s, at: zero, first_error)
         lanes.product(e_1, d_1, lanes.array(6), d_m, lambda s, at: get(c[s], at), carried)
         return context.get_dummy_value()
 
-    kinds = (p, m_prev, grad_m, kappa, slope, b_2, w_m, w_2, w_mt, w_2t, h_all, e_2_all, grad_p, u, h, c, e_1, e_2, steep, part_kappa,
-             part_gain, b, row, last, smooth, block)  # fmt: skip
+    kinds = (z, m_prev, grad_m, kappa, slope, b_2, w_m, w_2, w_2t, h_all, e_2_all, grad_p, h, c, e_1, e_2, steep, part_kappa, part_gain,
+             b, row, last, smooth, block)  # fmt: skip
     return types.void(*kinds), generate
 
 
@@ -321,38 +321,42 @@ def packed(matrix, samples, blocks):
 
 
 @compiled
-def forward(p, m_all, batch, kappa, gain, w_m, w_2, b_2, b, smooth, block, first, end):
+def forward(p, m_all, z_all, batch, kappa, gain, w_m, w_2, b_2, b, smooth, block, first, end):
     """Samples first .. end, as many at a time as block has entries: rows t batch + n of m_all ((T + 1) B, d_m) from row n on; p (T B, d_1).
-    gain times a of f(z) = a tanh(b z). w_m (d_m, d_1) and w_2 (d_1, d_m) are packed."""
+    z_all (T B, d_1) gets what the first layer gives, or (B, d_1), where nobody will ask for it. gain times a of f(z) = a tanh(b z).
+    w_m (d_m, d_1) and w_2 (d_1, d_m) are packed."""
     d_1, d_m, samples = p.shape[1], m_all.shape[1], len(block)
     u = np.zeros((samples, w_2.size // d_1), p.dtype)
     h = np.zeros((samples, w_m.size // d_m), p.dtype)
+    kept = z_all.shape[0] == p.shape[0]
     for begin in range(first, end, samples):
         last = min(samples, end - begin) - 1
         for row in range(begin, p.shape[0], batch):
-            forward_step(p, m_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, batch, last, smooth, block)
+            z_row = row if kept else begin
+            forward_step(p, m_all, z_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, z_row, batch, last, smooth, block)
 
 
 @compiled
-def reverse(p, m_prev, grad_m, carry, kappa, slope, w_m, w_2, b_2, w_mt, w_2t, b, h_all, e_2_all, grad_p, sums, smooth, block, first, end):
-    """Back through time for samples first .. end. Rows t B + n: p, h_all, grad_p (T B, d_1), the others (T B, d_m); carry (B, d_m).
+def reverse(z, m_prev, grad_m, carry, kappa, slope, w_m, w_2, w_2t, b_2, b, h_all, e_2_all, grad_p, sums, smooth, block, first, end):
+    """Back through time for samples first .. end. Rows t B + n: z (z_1 of `forward`), h_all, grad_p (T B, d_1), the others (T B, d_m);
+    carry (B, d_m).
 
-    Every step is done forward once more from m_prev. Fills h_all (what the second layer reads), e_2_all and grad_p (dL/d the
-    outputs of the second and the first layer), sums (blocks, 2, d_m) float64 (dL/dkappa; the sum of g tanh), and leaves dL/dm_0
-    in carry. w_m (d_1, d_m), w_2 (d_m, d_1) and their transposes are packed.
+    The second layer is done forward once more. Fills h_all (what it reads), e_2_all and grad_p (dL/d the outputs of the second and
+    the first layer), sums (blocks, 2, d_m) float64 (dL/dkappa; the sum of g tanh), and leaves dL/dm_0 in carry. w_m (d_1, d_m),
+    w_2 (d_m, d_1) and w_2's transpose are packed.
     """
-    d_1, d_m, batch, samples = p.shape[1], m_prev.shape[1], carry.shape[0], len(block)
-    steps = p.shape[0] // batch
-    u, c, e_2, part_kappa, part_gain = np.zeros((5, samples, w_2t.size // d_1), p.dtype)
-    h, e_1, steep = np.zeros((3, samples, w_mt.size // d_m), p.dtype)
+    d_1, d_m, batch, samples = z.shape[1], m_prev.shape[1], carry.shape[0], len(block)
+    steps = z.shape[0] // batch
+    c, e_2, part_kappa, part_gain = np.zeros((4, samples, w_2t.size // d_1), z.dtype)
+    h, e_1, steep = np.zeros((3, samples, w_2.size // d_m), z.dtype)
     for begin in range(first, end, samples):
         n = min(samples, end - begin)
         for s in range(samples):
             c[s, :d_m] = carry[begin + min(s, n - 1)]
         for t in range(steps - 1, -1, -1):
             reverse_step(
-                p, m_prev, grad_m, kappa, slope, b_2, w_m, w_2, w_mt, w_2t, h_all, e_2_all, grad_p, u, h, c, e_1, e_2, steep, part_kappa,
-                part_gain, b, t * batch + begin, n - 1, smooth, block,
+                z, m_prev, grad_m, kappa, slope, b_2, w_m, w_2, w_2t, h_all, e_2_all, grad_p, h, c, e_1, e_2, steep, part_kappa, part_gain,
+                b, t * batch + begin, n - 1, smooth, block,
             )  # fmt: skip
             if t % STEPS == 0:
                 for s in range(n):

@@ -209,7 +209,7 @@ def plan(batch: int, d_m: int, d_1: int, dtype: torch.dtype) -> dict:
             "sizes": {"WIDTH": width, "CHUNK": chunk, "HELD": held}}  # fmt: skip
 
 
-def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float) -> None:
+def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float, keep: bool = True) -> Tensor:
     weight, bias = layers
     steps, batch, d_1 = p.shape
     d_m = m_all.shape[2]
@@ -219,6 +219,7 @@ def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float
         p.contiguous(), m_all, kappa.contiguous(), gain_a.contiguous(), w_in.contiguous(), weight.T.contiguous(), bias.contiguous(),
         steps, batch, D_M=d_m, D_1=d_1, SILU=activation == "silu", B=b, num_warps=how["warps"], **how["sizes"],
     )  # fmt: skip
+    return p
 
 
 def reverse_loop(grad_m, errors, g_all, carry, kappa, w_m, weights) -> None:
@@ -239,6 +240,11 @@ def serves(p: Tensor, mlp) -> bool:
     return there and len(mlp.layers) == 1 and p.dtype in (torch.float32, torch.float64)
 
 
+def _reverse(grad_m, errors, g_all, back_all, carry, kappa, w_m, weights) -> None:
+    reverse_loop(grad_m, errors, g_all, carry, kappa, w_m, weights)
+    torch.add(g_all, errors[0] @ w_m, out=back_all)
+
+
 def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp) -> Tensor:
     """See `elm_lib.recurrence.recurrence`; shapes (T, B, d_1), (B, d_m), (d_m,), (d_m,) -> (T, B, d_m)."""
     if not serves(p_tbh, mlp):
@@ -246,4 +252,4 @@ def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp) -> Ten
             "engine='cuda' (argument or ELM_ENGINE) has l_mlp=1, float32 or float64, on a GPU; "
             f"got l_mlp={len(mlp.layers)}, {p_tbh.dtype} on {p_tbh.device}"
         )
-    return fused.recur(p_tbh, m_0, kappa_m, gain, mlp, (forward_loop, fused.in_two(reverse_loop)))
+    return fused.recur(p_tbh, m_0, kappa_m, gain, mlp, (forward_loop, fused.in_two(_reverse, kept=False)))
