@@ -99,7 +99,7 @@ def training_loop(steps: int) -> list[dict]:
             steps_alone = [partial(training_step, model, partial(task.loss, model, batch)) for batch in batches]
             before = [wall_ms(step) for step in steps_alone + steps_alone][len(batches) :]
             run = Run("loop", "neuronio", model_arguments, train, 0, str(folder), str(folder / name), options)
-            train_run(replace(run, folder=str(folder / "first")), stop=partial(le, 1))
+            train_run(replace(run, folder=str(folder / f"first_{name}")), stop=partial(le, 1))
             loop = wall_ms(partial(train_run, run, stop=partial(le, steps))) / steps
             kernel = float(np.median(before + [wall_ms(step) for step in steps_alone]))
             rows.append(ratio_row("training loop against forward and backward alone", name, [kernel], [loop]))

@@ -70,7 +70,7 @@ class ELM(nn.Module):
     batch_first   (B, T, input_size) rather than (T, B, input_size); a sequence without a batch is (T, input_size)
     engine        of `elm_lib.recurrence`
     checkpoint_steps  bounds the memory of training: only the states every so many steps are kept, and backward runs
-                  each stretch once more; None keeps m and the filtered input of all steps
+                  each stretch once more; None keeps m and the first layer's sums of all steps
 
     The state is (s, m): traces (B, input_size) and memory (B, d_m). Raises ValueError for any argument out of range.
     """

@@ -10,6 +10,7 @@ import sys
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from elm_lib.traces import transformed
@@ -31,7 +32,8 @@ def empty(like: Tensor, *shape: int) -> Tensor:
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """`F.linear`: x (.., I), weight (O, I), bias (O,) -> (.., O)."""
-    plain = x.device.type != "cpu" or x.dtype != weight.dtype or torch.is_autocast_enabled("cpu") or transformed()
+    plain = x.device.type != "cpu" or x.dtype != weight.dtype or torch.is_autocast_enabled("cpu")
+    plain = plain or transformed() or forward_ad._current_level >= 0  # inside torch.func, or forward-mode derivatives
     if plain or x.numel() // x.shape[-1] * len(weight) * x.element_size() < LARGE:
         return F.linear(x, weight, bias)
     return _Affine.apply(x, weight, bias)

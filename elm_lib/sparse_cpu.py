@@ -94,7 +94,7 @@ def gather(row_ptr, channel, value, weight, kappa, state, bias, out, b_stride, t
             s[0, d] = state[b, d]
         for t in range(steps):
             for d in range(width):
-                s[0, d] *= kappa[d]
+                s[0, d] = kappa[d] * s[0, d] if kappa[d] != 0 else kappa[d]  # with no memory, what is not finite is not kept
             first, last = row_ptr[b * steps + t], row_ptr[b * steps + t + 1]
             _add_rows(s, 0, weight, channel, value, first, last)
             if whole < width:
@@ -117,7 +117,7 @@ def scatter(row_ptr, channel, value, grad, b_stride, t_stride, kappa, state, out
         for t in range(steps - 1, -1, -1):
             row, spikes = b_stride * b + t_stride * t, b * steps + t
             for d in range(width):
-                state[b, d] = grad[row, d] + kappa[d] * state[b, d]
+                state[b, d] = grad[row, d] + (kappa[d] * state[b, d] if kappa[d] != 0 else kappa[d])
             first, last = row_ptr[spikes], row_ptr[spikes + 1]
             _add_to_rows(state, b, out, channel, value, first, last)
             if whole < width:

@@ -156,7 +156,9 @@ def test_tensors_that_are_not_contiguous(engine):
 
 
 @pytest.mark.parametrize("engine", [name for name in FAST if name != "cuda" or not GPU])
-def test_an_empty_batch(engine):
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_empty_batch(engine, threads):
+    torch.set_num_threads(threads)
     for ours, theirs in zip(outputs(engine, problem(4, 0, 3, 5)), outputs("reference", problem(4, 0, 3, 5))):
         assert torch.equal(ours, theirs)
 
@@ -220,6 +222,14 @@ def test_large_products_in_pieces_are_those_of_torch(monkeypatch):
         assert pages.affine(x.float(), weight.float(), bias.float()).dtype == torch.bfloat16
 
 
+def test_large_products_have_forward_derivatives(monkeypatch):
+    monkeypatch.setattr(pages, "LARGE", 1)
+    x, weight, tangent, bias = torch.randn(6, 3), torch.randn(7, 3), torch.randn(7, 3), torch.randn(7)
+    with torch.autograd.forward_ad.dual_level():
+        y = pages.affine(x, torch.autograd.forward_ad.make_dual(weight, tangent), bias)
+        torch.testing.assert_close(torch.autograd.forward_ad.unpack_dual(y).tangent, x @ tangent.T)
+
+
 def test_large_memory_is_memory():
     x = pages.empty(torch.zeros(1), 3, 1 << 20)  # 12 MB
     assert x.shape == (3, 1 << 20) and x.dtype == torch.float32
@@ -244,6 +254,15 @@ def test_sparse_input_equals_dense_input(dtype):
     torch.testing.assert_close(sparse, dense, rtol=tolerance, atol=tolerance)
     a, b = (torch.autograd.grad((y * toward).sum(), weight)[0] for y in (sparse, dense))
     torch.testing.assert_close(a, b, rtol=5 * tolerance, atol=5 * tolerance)
+
+
+def test_what_is_not_finite_stays_at_its_step_where_nothing_is_carried():
+    x = Spikes(torch.tensor([0, 1, 2, 2]), torch.tensor([0, 1]), torch.tensor([torch.inf, 1.0]), (1, 3, 2))
+    weight = torch.ones(2, 3, requires_grad=True)
+    y = project(x, weight)
+    assert torch.equal(y[0, :, 0], torch.tensor([torch.inf, 1.0, 0.0]))
+    (grad,) = torch.autograd.grad(y, weight, torch.tensor([0.0, 1.0, torch.inf]).view(1, 3, 1).expand(1, 3, 3))
+    assert torch.equal(grad[1], torch.ones(3))
 
 
 def test_spikes_without_a_spike():

@@ -1,4 +1,7 @@
-"""`neuronio_windows.read_batch` compiled by numba: a thread that reads ahead with it leaves the interpreter to the one that trains."""
+"""`neuronio_windows.read_batch` compiled by numba: a thread that reads ahead with it leaves the interpreter to the one that trains.
+
+What other files define comes in by the table: numba's cache watches this file alone.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from numba import njit, types
 from elm_lib.data.neuronio import N_CHANNELS, SOMA_BIAS_MV, SOMA_CAP_MV, SOMA_SCALE_MV, SimulationSet
 
 READ_ONLY = os.O_RDONLY | os.O_CLOEXEC
-CAP, BIAS, SCALE = np.float32(SOMA_CAP_MV), np.float32(SOMA_BIAS_MV), np.float32(SOMA_SCALE_MV)
 compiled = njit(cache=True, nogil=True, error_model="numpy")
 
 _open = types.ExternalFunction("open", types.int32(types.uintp, types.int32))
@@ -30,6 +32,8 @@ class Table(NamedTuple):
     where: np.ndarray  # int64 (N, 2) file, number in it
     bin_ptr: np.ndarray  # int64 (N + 1,)
     bins: np.ndarray  # int32, ms of the output spikes
+    scale: np.ndarray  # float32 (3,) mV: cap, bias and scale of `neuronio.scale_voltage`
+    n_channels: int
 
 
 def table(simulations: SimulationSet) -> Table:
@@ -47,6 +51,8 @@ def table(simulations: SimulationSet) -> Table:
         np.array(where, np.int64).reshape(-1, 2),
         np.cumsum([0, *map(len, bins)]),
         np.concatenate([*bins, np.zeros(0, np.int32)]).astype(np.int32),
+        np.array([SOMA_CAP_MV, SOMA_BIAS_MV, SOMA_SCALE_MV], np.float32),
+        N_CHANNELS,
     )
 
 
@@ -65,7 +71,7 @@ def _read_window(descriptor, table, n, start, stop, row_ptr, channel, sign, spik
     if not _fill(descriptor, row_ptr[: steps + 1], table.offsets[file, 0] + 8 * (k * (duration + 1) + start)):
         return channel, sign, False
     first, last = row_ptr[0], row_ptr[steps]
-    if not 0 <= first <= last <= table.n_spikes[file]:
+    if not 0 <= first <= last <= table.n_spikes[file] or last - first > steps * table.n_channels:
         return channel, sign, False
     for t in range(steps):
         if row_ptr[t + 1] < row_ptr[t]:
@@ -84,17 +90,18 @@ def _read_window(descriptor, table, n, start, stop, row_ptr, channel, sign, spik
         more_signs[:before] = sign[:before]
         channel, sign = more, more_signs
     for i in range(len(found)):
-        if found[i] >= N_CHANNELS:
+        if found[i] >= table.n_channels:
             return channel, sign, False
         channel[before + i] = found[i]
         sign[before + i] = np.float32(1) - np.float32(2) * np.float32(found[i] & 1)
 
     if not _fill(descriptor, voltage[:steps], table.offsets[file, 2] + 4 * (k * duration + start)):
         return channel, sign, False
+    cap, bias, scale = table.scale[0], table.scale[1], table.scale[2]
     for t in range(steps):
         if not np.isfinite(voltage[t]):
             return channel, sign, False
-        voltage[t] = (min(voltage[t], CAP) - BIAS) / SCALE
+        voltage[t] = (min(voltage[t], cap) - bias) / scale
     for i in range(table.bin_ptr[n], table.bin_ptr[n + 1]):
         if start <= table.bins[i] < stop:
             spike[table.bins[i] - start] = 1

@@ -9,9 +9,9 @@ runs over all t at once in `elm_lib.neuron`. This is the only sequential loop, a
 
 Engines
     reference   plain autograd, step by step; any dtype, double backward works. The specification.
-    torch       hand-derived backward through time that keeps only m; weight gradients are single matrix products.
+    torch       hand-derived backward through time that keeps m and the first layer's sums; weight gradients are single products.
     cpu         the same with its two loops compiled by numba: one hidden layer, CPU. Needs numba.
-    cuda        the same with its two loops as persistent Triton kernels: one hidden layer, GPU. Needs triton.
+    cuda        the same, keeping p, with its two loops as persistent Triton kernels: one hidden layer, GPU. Needs triton.
 Choose one by argument, or for a whole process with the environment variable ELM_ENGINE; "auto" takes the fastest.
 """
 

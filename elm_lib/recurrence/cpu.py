@@ -1,6 +1,6 @@
 """The loop over t and the way back, compiled by numba: one hidden layer (l_mlp = 1), CPU.
 
-Samples go through eight at a time, or two (`cpu_kernels`); what one sample gets does not depend on which others are beside it, nor on
+Samples go through eight at a time, or one or two where there are no more (`cpu_kernels`); what one sample gets does not depend on which others are beside it, nor on
 the number of threads. NaN stays NaN.
 """
 
@@ -42,7 +42,7 @@ def _over_samples(kernel, batch: int, *arguments) -> None:
     """Run kernel(*arguments, block, first, last) on torch's number of threads, whole blocks of samples each."""
     block = block_of(batch)
     blocks, threads = -(-batch // len(block)), torch.get_num_threads()
-    if threads == 1 or blocks == 1:
+    if threads == 1 or blocks <= 1:
         kernel(*arguments, block, 0, batch)
         return
     share = -(-blocks // min(blocks, threads)) * len(block)

@@ -71,9 +71,6 @@ class Lanes:
     def multiply_add(self, x, y, z):
         return self.call("fmuladd", x, y, z)
 
-    def positive(self, x):
-        return self.builder.fcmp_ordered(">", x, self.number(0.0))
-
     def tanh(self, x):
         """float32: absolute error below 2e-7; float64: libm's; NaN stays NaN."""
         builder, number = self.builder, self.number

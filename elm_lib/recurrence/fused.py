@@ -3,7 +3,7 @@
 Forward keeps m and, in place of p, what the first layer gives before its activation (z_1 = p + W_m u: as large). Backward recomputes
 every later activation from it for all t in a few large matrix products, runs one short reverse loop for the only quantity that is
 sequential, dL/dm_t, and gets each weight gradient from one product. Long sequences are taken in chunks of time, from the last to the
-first, so that only m and z_1 are held for all t.
+first, so that only m, z_1 and their gradients are held for all t.
 
     g_t   = dL/dm_t + c_{t+1}                       c: what later steps send back
     e_t   = gain * g_t * f'(z_t)                    at the MLP's output
