@@ -133,6 +133,13 @@ class Lanes:
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)
         self.builder.call(function, [value, self.place(row, at.column), ir.Constant(INDEX, self.size), at.mask])
 
+    def get(self, row, at: At):
+        """`load` of a work space, whose rows end with a register."""
+        return self.load(row, At(at.column, None))
+
+    def put(self, value, row, at: At) -> None:
+        self.store(value, row, At(at.column, None))
+
     # ---- loops
 
     def registers(self, column, blocks: int, columns, masked: bool) -> list[At]:
@@ -211,15 +218,15 @@ def forward_step(typing, p, m_all, z_all, kappa, gain, b_2, w_m, w_2, u, h, b, r
 
         def leak(at):
             for s in range(samples):
-                lanes.store(builder.fmul(lanes.load(kappa, at), lanes.load(m[s], at)), u[s], At(at.column, None))
+                lanes.put(builder.fmul(lanes.load(kappa, at), lanes.load(m[s], at)), u[s], at)
 
         def hidden(s, at, z):
             lanes.store(z, z_1[s], at)
-            lanes.store(lanes.activate(z, len(smooth) > 0)[0], h[s], At(at.column, None))
+            lanes.put(lanes.activate(z, len(smooth) > 0)[0], h[s], at)
 
         def memory(s, at, z):
             tanh = lanes.tanh(builder.fmul(factor, z))
-            lanes.store(lanes.multiply_add(lanes.load(gain, at), tanh, lanes.load(u[s], At(at.column, None))), m_next[s], at)
+            lanes.store(lanes.multiply_add(lanes.load(gain, at), tanh, lanes.get(u[s], at)), m_next[s], at)
 
         lanes.each(d_m, leak)
         lanes.product(u, d_m, lanes.array(6), d_1, lambda s, at: lanes.load(p[s], at), hidden)
@@ -248,11 +255,7 @@ def reverse_step(
         (kappa,), (slope,), (b_2,) = (lanes.rows(k, 1) for k in (3, 4, 5))
         factor, one, zero = lanes.splat(arguments[19]), lanes.number(1.0), lanes.number(0.0)
 
-        def get(row, at):  # of work space, whose rows end with a register
-            return lanes.load(row, At(at.column, None))
-
-        def put(value, row, at):
-            lanes.store(value, row, At(at.column, None))
+        get, put = lanes.get, lanes.put
 
         def add_to(row, at, x, y):
             put(lanes.multiply_add(x, y, get(row, at)), row, at)
