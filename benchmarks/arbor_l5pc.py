@@ -47,11 +47,11 @@ def main(morphology: str, input_file: str, dt: str) -> None:
     import morphio
     from arbor import units as U
 
-    from elm_lib.simulate.arbor_reference import ARBOR_NAMES
-    from elm_lib.simulate.channels import CA_START
-    from elm_lib.simulate.densities import BRANCH_POINT
-    from elm_lib.simulate.l5pc import PEAK
-    from elm_lib.simulate.morphology import load_cell
+    from elm_lib.simulate.cell.arbor_reference import ARBOR_NAMES
+    from elm_lib.simulate.cell.channels import CA_START
+    from elm_lib.simulate.cell.densities import BRANCH_POINT
+    from elm_lib.simulate.cell.l5pc import PEAK
+    from elm_lib.simulate.cell.morphology import load_cell
 
     cell = load_cell(morphology)
     traced = morphio.Morphology(morphology)

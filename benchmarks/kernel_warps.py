@@ -1,11 +1,11 @@
-"""µs a time step of the Triton kernels for each number of warps: what `elm_lib.recurrence.cuda.plan` chooses from.
+"""µs a time step of the Triton kernels for each number of warps: what `elm_lib.kernels.recurrence.engine_cuda.plan` chooses from.
 
 python benchmarks/kernel_warps.py
 """
 
 import torch
 
-from elm_lib.recurrence import cuda
+from elm_lib.kernels.recurrence import engine_cuda
 
 
 def microseconds(batch: int, d_m: int, warps: int, steps: int = 500, **sizes) -> tuple[float, float]:
@@ -15,19 +15,21 @@ def microseconds(batch: int, d_m: int, warps: int, steps: int = 500, **sizes) ->
     p, m = torch.randn(steps, batch, d_1, device="cuda"), torch.zeros(steps + 1, batch, d_m, device="cuda")
     kappa, w_m, w_2, b_2 = (torch.rand(*s, device="cuda") / 10 for s in ((d_m,), (d_1, d_m), (d_m, d_1), (d_m,)))
     grad, slope_1, slope_2 = torch.randn_like(m[1:]), torch.randn_like(p), torch.randn_like(m[1:])
-    plan = cuda.plan
+    plan = engine_cuda.plan
 
     def chosen(*arguments):
         how = plan(*arguments)
         return how | {"warps": warps, "sizes": how["sizes"] | sizes}
 
-    cuda.plan = chosen
+    engine_cuda.plan = chosen
     try:
         times = []
         for action in (
-            lambda: cuda.forward_loop(p, m, kappa, kappa, w_m, (w_2, b_2), "relu", 1.0),
-            lambda: cuda.reverse_loop(grad, (slope_1, slope_2), torch.empty_like(grad), torch.zeros_like(m[0]), kappa, w_m, [w_2]),
-        ):  # fmt: skip
+            lambda: engine_cuda.forward_loop(p, m, kappa, kappa, w_m, (w_2, b_2), "relu", 1.0),
+            lambda: engine_cuda.reverse_loop(
+                grad, (slope_1, slope_2), torch.empty_like(grad), torch.zeros_like(m[0]), kappa, w_m, [w_2]
+            ),
+        ):
             action()
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             best = float("inf")
@@ -39,7 +41,7 @@ def microseconds(batch: int, d_m: int, warps: int, steps: int = 500, **sizes) ->
                 best = min(best, start.elapsed_time(end))
             times.append(1e3 * best / steps)
     finally:
-        cuda.plan = plan
+        engine_cuda.plan = plan
     return times[0], times[1]
 
 

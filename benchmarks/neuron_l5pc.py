@@ -25,23 +25,51 @@ AB_QT = {x: (f"a{x}/(a{x}+b{x})", f"1/(a{x}+b{x})/{QT}") for x in "mh"}
 CHANNELS = {
     "ih": ("h", "m", AB, "am = 0.00643*11.9*linoid(-(v+154.9)/11.9)  bm = 0.193*exp(v/33.1)"),
     "im": ("k", "m", {"m": AB_QT["m"]}, "am = 0.0033*exp(0.1*(v+35))  bm = 0.0033*exp(-0.1*(v+35))"),
-    "ca_hva": ("ca", "m*m*h", AB | {"h": ("ah/(ah+bh)", "1/(ah+bh)")},
-               "am = 0.055*3.8*linoid((v+27)/3.8)  bm = 0.94*exp((-75-v)/17)  ah = 0.000457*exp((-13-v)/50)  bh = 0.0065/(exp((-v-15)/28)+1)"),
-    "ca_lva": ("ca", "m*m*h", {"m": ("1/(1+exp(-(v+40)/6))", f"(5+20/(1+exp((v+35)/5)))/{QT}"),
-                               "h": ("1/(1+exp((v+90)/6.4))", f"(20+50/(1+exp((v+50)/7)))/{QT}")}, ""),
+    "ca_hva": (
+        "ca",
+        "m*m*h",
+        AB | {"h": ("ah/(ah+bh)", "1/(ah+bh)")},
+        "am = 0.055*3.8*linoid((v+27)/3.8)  bm = 0.94*exp((-75-v)/17)  ah = 0.000457*exp((-13-v)/50)  bh = 0.0065/(exp((-v-15)/28)+1)",
+    ),
+    "ca_lva": (
+        "ca",
+        "m*m*h",
+        {
+            "m": ("1/(1+exp(-(v+40)/6))", f"(5+20/(1+exp((v+35)/5)))/{QT}"),
+            "h": ("1/(1+exp((v+90)/6.4))", f"(20+50/(1+exp((v+50)/7)))/{QT}"),
+        },
+        "",
+    ),
     "skv3_1": ("k", "m", {"m": ("1/(1+exp(-(v-18.7)/9.7))", "4/(1+exp(-(v+46.56)/44.14))")}, ""),
     "sk_e2": ("k", "m", {"m": ("1/(1+(0.00043/cai)^4.8)", "1")}, ""),
     "nats2_t": ("na", "m*m*m*h", AB_QT, NA_RATES.format(m=32, h=60)),
     "nata_t": ("na", "m*m*m*h", AB_QT, NA_RATES.format(m=38, h=66)),
-    "nap_et2": ("na", "m*m*m*h", {"m": ("1/(1+exp(-(v+52.6)/4.6))", f"6/(am+bm)/{QT}"),
-                                  "h": ("1/(1+exp((v+48.8)/10))", f"1/(ah+bh)/{QT}")},
-                "am = 0.182*6*linoid((v+38)/6)  bm = 0.124*6*linoid(-(v+38)/6)  "
-                "ah = 2.88e-6*4.63*linoid(-(v+17)/4.63)  bh = 6.94e-6*2.63*linoid((v+64.4)/2.63)"),
-    "k_tst": ("k", "m*m*m*m*h", {"m": ("1/(1+exp(-(v+10)/19))", f"(0.34+0.92*exp(-((v+81)/59)^2))/{QT}"),
-                                 "h": ("1/(1+exp((v+76)/10))", f"(8+49*exp(-((v+83)/23)^2))/{QT}")}, ""),
-    "k_pst": ("k", "m*m*h", {"m": ("1/(1+exp(-(v+11)/12))", f"kpsttau(v)/{QT}"),
-                             "h": ("1/(1+exp((v+64)/11))", f"(360+(1010+24*(v+65))*exp(-((v+85)/48)^2))/{QT}")}, ""),
-}  # fmt: skip
+    "nap_et2": (
+        "na",
+        "m*m*m*h",
+        {"m": ("1/(1+exp(-(v+52.6)/4.6))", f"6/(am+bm)/{QT}"), "h": ("1/(1+exp((v+48.8)/10))", f"1/(ah+bh)/{QT}")},
+        "am = 0.182*6*linoid((v+38)/6)  bm = 0.124*6*linoid(-(v+38)/6)  "
+        "ah = 2.88e-6*4.63*linoid(-(v+17)/4.63)  bh = 6.94e-6*2.63*linoid((v+64.4)/2.63)",
+    ),
+    "k_tst": (
+        "k",
+        "m*m*m*m*h",
+        {
+            "m": ("1/(1+exp(-(v+10)/19))", f"(0.34+0.92*exp(-((v+81)/59)^2))/{QT}"),
+            "h": ("1/(1+exp((v+76)/10))", f"(8+49*exp(-((v+83)/23)^2))/{QT}"),
+        },
+        "",
+    ),
+    "k_pst": (
+        "k",
+        "m*m*h",
+        {
+            "m": ("1/(1+exp(-(v+11)/12))", f"kpsttau(v)/{QT}"),
+            "h": ("1/(1+exp((v+64)/11))", f"(360+(1010+24*(v+65))*exp(-((v+85)/48)^2))/{QT}"),
+        },
+        "",
+    ),
+}
 FUNCTIONS = """
 FUNCTION linoid(x) { if (fabs(x) < 1e-4) { linoid = 1 + x/2 } else { linoid = x/(1-exp(-x)) } }
 FUNCTION kpsttau(v) { if (v < -60) { kpsttau = 1.25+175.03*exp(0.026*(v+10)) } else { kpsttau = 1.25+13*exp(-0.026*(v+10)) } }
@@ -107,9 +135,9 @@ def main(morphology: str, input_file: str, how: str) -> None:
     import morphio
     from neuron import h
 
-    from elm_lib.simulate.channels import CA_START
-    from elm_lib.simulate.densities import BRANCH_POINT
-    from elm_lib.simulate.morphology import load_cell
+    from elm_lib.simulate.cell.channels import CA_START
+    from elm_lib.simulate.cell.densities import BRANCH_POINT
+    from elm_lib.simulate.cell.morphology import load_cell
 
     cell = load_cell(morphology)
     tree = morphio.Morphology(morphology)

@@ -24,11 +24,10 @@ import torch
 from loader import write_example
 from recurrence import CONFIGURATIONS, contenders, make_input, step_loop, timed, training_step
 
-from elm_lib.models import build
-from elm_lib.optimisation import Train
-from elm_lib.runs import commit
-from elm_lib.tasks.neuronio import Task
-from elm_lib.training import Run, _device_name, train_run
+from elm_lib.datasets.neuronio.task import Task
+from elm_lib.experiments.execute import commit
+from elm_lib.models.registry import build
+from elm_lib.training.run import Run, _device_name, train_run
 
 INFERENCE_STEPS = 2000  # ms of 1 ms
 MODELS = {
@@ -40,8 +39,15 @@ MODELS = {
 def ratio_row(what: str, name: str, base: list[float], ours: list[float]) -> dict:
     """Medians, and the median ratio of interleaved rounds with its spread."""
     ratios = np.array(base) / np.array(ours)
-    return {"what": what, "configuration": name, "ms_base": np.median(base), "ms": np.median(ours), "ratio": np.median(ratios),
-            "ratio_10": np.percentile(ratios, 10), "ratio_90": np.percentile(ratios, 90)}  # fmt: skip
+    return {
+        "what": what,
+        "configuration": name,
+        "ms_base": np.median(base),
+        "ms": np.median(ours),
+        "ratio": np.median(ratios),
+        "ratio_10": np.percentile(ratios, 10),
+        "ratio_90": np.percentile(ratios, 90),
+    }
 
 
 def wall_ms(action) -> float:
@@ -90,9 +96,16 @@ def training_loop(steps: int) -> list[dict]:
         folder = Path(scratch)
         for split, n_files in (("train", 16), ("valid", 1), ("test", 1)):
             write_example(folder / split, n_files=n_files)
-        train = {"optimizer": "adam", "lr": 5e-4, "batch_size": 8, "epochs": 1, "batches_per_epoch": steps, "clip_grad_norm": None}
+        train = {
+            "optimizer": "adam",
+            "lr": 5e-4,
+            "batch_size": 8,
+            "epochs": 1,
+            "batches_per_epoch": steps,
+            "clip_grad_norm": None,
+        }
         options = {"window_ms": 500, "burn_in_ms": 150}
-        task = Task(folder, Train(**train), 0, **options)
+        task = Task(folder, train["batch_size"], 0, **options)
         batches = [task.batch(0, k) for k in range(32)]
         for name, model_arguments in MODELS.items():
             model = build(model_arguments, **Task.sizes(**options))
@@ -121,8 +134,14 @@ def main() -> None:
         old = pd.read_csv(path)
         table = pd.concat([old[old.machine != table.machine[0]], table])
     table.to_csv(path, index=False, float_format="%.4g")
-    lines = [" | ".join(map(str, line)) for line in (table.columns, ["---"] * table.shape[1], *table.map(
-        lambda v: f"{v:.3g}" if isinstance(v, float) else v).itertuples(index=False))]  # fmt: skip
+    lines = [
+        " | ".join(map(str, line))
+        for line in (
+            table.columns,
+            ["---"] * table.shape[1],
+            *table.map(lambda v: f"{v:.3g}" if isinstance(v, float) else v).itertuples(index=False),
+        )
+    ]
     (arguments.out / "practice.md").write_text(
         "Ratio: ms_base over ms.\n\n" + "\n".join(f"| {line} |" for line in lines) + "\n"
     )

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # who writes the p
 
 from neuronio_pickles import example, file_name, python2_dumps
 
-from elm_lib.data.files import file_digest
-from elm_lib.data.neuronio_real import convert_file
+from elm_lib.datasets.neuronio.published import convert_file
+from elm_lib.support.files import file_digest
 
 N_SIMULATIONS, DURATION_MS = 128, 6000
 RATE = 14 / 1278  # per ms and synapse: 2 trees * (4 excitatory + 3 inhibitory) events per ms

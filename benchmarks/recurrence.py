@@ -31,24 +31,75 @@ import torch
 from torch import nn
 
 from elm_lib import ELM, BranchELM
-from elm_lib.figures import style
+from elm_lib.experiments.execute import commit
+from elm_lib.kernels.spikes import Spikes
 from elm_lib.neuron import SCALES
-from elm_lib.runs import commit
-from elm_lib.sparse import Spikes
-from elm_lib.training import _device_name
+from elm_lib.paper.figures import style
+from elm_lib.training.run import _device_name
 
 # inputs, spikes a step (0: dense numbers), outputs, LSTM's hidden size in the paper, model, batch and steps on a CPU, on a GPU
 CONFIGURATIONS = {
-    "neuronio_branch_elm": (1278, 14, 2, 100, lambda: BranchELM(1278, 20, 2, d_tree=45, d_brch=100, batch_first=True), (8, 500), (8, 500)),
+    "neuronio_branch_elm": (
+        1278,
+        14,
+        2,
+        100,
+        lambda: BranchELM(1278, 20, 2, d_tree=45, d_brch=100, batch_first=True),
+        (8, 500),
+        (8, 500),
+    ),
     "neuronio_elm": (1278, 14, 2, 100, lambda: ELM(1278, 20, 2, batch_first=True), (8, 500), (8, 500)),
-    "shd": (700, 14, 20, 250, lambda: BranchELM(700, 100, 20, d_tree=100, d_brch=15, routing="random", batch_first=True), (8, 500), (8, 500)),
-    "pathfinder": (16, 0, 2, 150, lambda: ELM(16, 150, 2, tau_m_range=(1, 1000), tau_m_bounds=(0, 2000), batch_first=True), (32, 1024), (384, 1024)),
-    "pathfinder_x": (8, 0, 2, 150, lambda: ELM(8, 150, 2, tau_m_range=(1, 2e4), tau_m_bounds=(0, 4e4), tau_s=150.0,
-                                              checkpoint_steps=1024, batch_first=True), (2, 16384), (768, 16384)),
-}  # fmt: skip
+    "shd": (
+        700,
+        14,
+        20,
+        250,
+        lambda: BranchELM(700, 100, 20, d_tree=100, d_brch=15, routing="random", batch_first=True),
+        (8, 500),
+        (8, 500),
+    ),
+    "pathfinder": (
+        16,
+        0,
+        2,
+        150,
+        lambda: ELM(16, 150, 2, tau_m_range=(1, 1000), tau_m_bounds=(0, 2000), batch_first=True),
+        (32, 1024),
+        (384, 1024),
+    ),
+    "pathfinder_x": (
+        8,
+        0,
+        2,
+        150,
+        lambda: ELM(
+            8, 150, 2, tau_m_range=(1, 2e4), tau_m_bounds=(0, 4e4), tau_s=150.0, checkpoint_steps=1024, batch_first=True
+        ),
+        (2, 16384),
+        (768, 16384),
+    ),
+}
 LOOP_STEPS = 512  # of the step loop where all do not fit
-COLUMNS = ["configuration", "engine", "input", "device", "threads", "batch", "steps", "ms_median", "ms_spread", "ratio_step_loop",
-           "ratio_lstm_paper", "ratio_lstm_same", "ratio_floor", "peak_mb", "d_m", "step_loop_steps", "machine", "commit"]  # fmt: skip
+COLUMNS = [
+    "configuration",
+    "engine",
+    "input",
+    "device",
+    "threads",
+    "batch",
+    "steps",
+    "ms_median",
+    "ms_spread",
+    "ratio_step_loop",
+    "ratio_lstm_paper",
+    "ratio_lstm_same",
+    "ratio_floor",
+    "peak_mb",
+    "d_m",
+    "step_loop_steps",
+    "machine",
+    "commit",
+]
 GROWTH = {"steps": (125, 500, 2000), "batch": (1, 8, 32, 128), "d_m": (10, 20, 50, 100)}
 
 
@@ -195,14 +246,28 @@ def measure(name: str, device: str, rounds: int, rates, **size) -> list[dict]:
             other = times.get((label, "dense"))
             return float(np.median(other / values)) if other is not None else np.nan
 
-        rows.append({
-            "configuration": name, "engine": engine, "input": kind, "device": device, "threads": torch.get_num_threads(),
-            "batch": batch, "steps": steps, "ms_median": median,
-            "ms_spread": float(np.percentile(values, 90) - np.percentile(values, 10)),
-            "ratio_step_loop": ratio("step_loop"), "ratio_lstm_paper": ratio("lstm_paper"),
-            "ratio_lstm_same": ratio("lstm_same"), "ratio_floor": floor / median, "peak_mb": peak_mb(name, engine, kind, device, actions, size) * scale.get((engine, kind), 1),
-            "d_m": model.d_m, "step_loop_steps": few, "machine": _device_name(device), "commit": commit(),
-        })  # fmt: skip
+        rows.append(
+            {
+                "configuration": name,
+                "engine": engine,
+                "input": kind,
+                "device": device,
+                "threads": torch.get_num_threads(),
+                "batch": batch,
+                "steps": steps,
+                "ms_median": median,
+                "ms_spread": float(np.percentile(values, 90) - np.percentile(values, 10)),
+                "ratio_step_loop": ratio("step_loop"),
+                "ratio_lstm_paper": ratio("lstm_paper"),
+                "ratio_lstm_same": ratio("lstm_same"),
+                "ratio_floor": floor / median,
+                "peak_mb": peak_mb(name, engine, kind, device, actions, size) * scale.get((engine, kind), 1),
+                "d_m": model.d_m,
+                "step_loop_steps": few,
+                "machine": _device_name(device),
+                "commit": commit(),
+            }
+        )
         print(
             {
                 k: (round(v, 3) if isinstance(v, float) else v)
@@ -290,8 +355,13 @@ def save(table: pd.DataFrame, out: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(7, 0.28 * len(ours) + 1))
     places = np.arange(len(ours))
-    for shift, (column, label) in enumerate([("ratio_step_loop", "autograd step loop"), ("ratio_lstm_paper", "nn.LSTM, paper's size"),
-                                             ("ratio_lstm_same", "nn.LSTM, same size")]):  # fmt: skip
+    for shift, (column, label) in enumerate(
+        [
+            ("ratio_step_loop", "autograd step loop"),
+            ("ratio_lstm_paper", "nn.LSTM, paper's size"),
+            ("ratio_lstm_same", "nn.LSTM, same size"),
+        ]
+    ):
         axes.barh(places + 0.27 * (shift - 1), ours[column], 0.25, label=label)
     axes.set(yticks=places, xscale="log", xlabel="times faster than (no bar: did not fit)", ylim=(-1, len(ours)))
     axes.set_yticklabels(labels.str.replace("\n", "  "))
@@ -306,7 +376,12 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=list(CONFIGURATIONS))
-    parser.add_argument("--growth", choices=("yes", "no", "only"), default="yes", help="over steps, batch and d_m of neuronio_branch_elm")
+    parser.add_argument(
+        "--growth",
+        choices=("yes", "no", "only"),
+        default="yes",
+        help="over steps, batch and d_m of neuronio_branch_elm",
+    )
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     parser.add_argument("--peak", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -320,7 +395,12 @@ def main() -> None:
     todo = [(name, arguments.rounds, {}) for name in arguments.only if arguments.growth != "only"]
     if arguments.growth != "no" and "neuronio_branch_elm" in arguments.only:
         usual = {"steps": 500, "batch": 8, "d_m": 20}
-        todo += [("neuronio_branch_elm", 3, {what: value}) for what in GROWTH for value in GROWTH[what] if value != usual[what]]
+        todo += [
+            ("neuronio_branch_elm", 3, {what: value})
+            for what in GROWTH
+            for value in GROWTH[what]
+            if value != usual[what]
+        ]
     for name, rounds, size in todo:
         save(pd.DataFrame(measure(name, arguments.device, rounds, rates, **size))[COLUMNS], arguments.out)
         if arguments.device == "cuda":

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from elm_lib.data.neuronio import SimulationSet
-from elm_lib.neuron import ELM
-from elm_lib.store import write_text
-from elm_lib.tasks.neuronio import predict_all, score
+from elm_lib import load_released
+from elm_lib.datasets.neuronio.schema import SimulationSet
+from elm_lib.datasets.neuronio.task import predict_all, score
+from elm_lib.support.files import write_text
 
 NEURONS = {"num_memory_20": "d_m = 20", "num_memory_50": "d_m = 50", "best_elm_neuron": "best effort (d_m = 100)"}
 SCORES = {
@@ -59,11 +59,20 @@ def main() -> None:
     rows = []
     for name, neuron in NEURONS.items():
         published = json.loads((options.released / name / "eval_results.json").read_text())["test_results"]
-        predictions = predict_all(ELM.from_official(options.released / name, channels="interleaved"), simulations)
+        predictions = predict_all(load_released(options.released / name, channels="interleaved"), simulations)
         ours, sd = score(*predictions), bootstrap(predictions)
         for key, (_, digits) in SCORES.items():
-            rows.append({"neuron": neuron, "score": key, "published": published[RELEASED[key]], "ours": ours["released"][key],
-                         "ours_clean": ours["clean"][key], "sd": sd[key], "digits": digits})  # fmt: skip
+            rows.append(
+                {
+                    "neuron": neuron,
+                    "score": key,
+                    "published": published[RELEASED[key]],
+                    "ours": ours["released"][key],
+                    "ours_clean": ours["clean"][key],
+                    "sd": sd[key],
+                    "digits": digits,
+                }
+            )
     frame = pd.DataFrame(rows)
     write_text(options.results / "tables/released_weights.csv", frame.drop(columns="digits").to_csv(index=False))
     lines = ["| score | data | " + " | ".join(NEURONS.values()) + " |", "|---|---|" + "---|" * len(NEURONS)]

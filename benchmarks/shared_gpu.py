@@ -10,15 +10,17 @@ from pathlib import Path
 
 import loader
 
-from elm_lib.config import Runner
-from elm_lib.runs import execute
-from elm_lib.training import Run
+from elm_lib.experiments.config import Runner
+from elm_lib.experiments.execute import execute
+from elm_lib.training.run import Run
 
 TRAIN = dict(optimizer="adam", lr=5e-4, batch_size=8, epochs=1, clip_grad_norm=None)
 MODELS = {
-    "branch_elm": {"kind": "branch_elm", "d_m": 20}, "elm": {"kind": "elm", "d_m": 20},
-    "elm_50": {"kind": "elm", "d_m": 50}, "lstm_15": {"kind": "lstm", "hidden_size": 15},
-}  # fmt: skip
+    "branch_elm": {"kind": "branch_elm", "d_m": 20},
+    "elm": {"kind": "elm", "d_m": 20},
+    "elm_50": {"kind": "elm", "d_m": 50},
+    "lstm_15": {"kind": "lstm", "hidden_size": 15},
+}
 
 
 def main() -> None:
@@ -37,10 +39,18 @@ def main() -> None:
             ("lstm_15", 1),
         ):
             runs = [
-                Run(name, "neuronio", MODELS[name], TRAIN | {"batches_per_epoch": steps if "lstm" not in name else steps // 5},
-                    seed, folder, f"{folder}/{name}{jobs}/{seed}", "cuda")
+                Run(
+                    name,
+                    "neuronio",
+                    MODELS[name],
+                    TRAIN | {"batches_per_epoch": steps if "lstm" not in name else steps // 5},
+                    seed,
+                    folder,
+                    f"{folder}/{name}{jobs}/{seed}",
+                    "cuda",
+                )
                 for seed in range(jobs)
-            ]  # fmt: skip
+            ]
             start = time.time()
             execute(runs, Runner(cluster="threads", jobs=jobs, threads=1))
             done = jobs * runs[0].train["batches_per_epoch"]

@@ -25,11 +25,11 @@ from pathlib import Path
 
 import numpy as np
 
-from elm_lib.data.files import write_atomically
-from elm_lib.data.morphology_source import fetch_morphology
-from elm_lib.simulate import inputs, l5pc
-from elm_lib.simulate.morphology import load_cell
-from elm_lib.simulate.workers import usable_cores
+from elm_lib.datasets.neuronio.morphology import fetch_morphology
+from elm_lib.simulate.cell import inputs, l5pc
+from elm_lib.simulate.cell.morphology import load_cell
+from elm_lib.support.files import write_atomically
+from elm_lib.support.workers import usable_cores
 
 HERE = Path(__file__).resolve().parent
 DURATION_MS = 6000

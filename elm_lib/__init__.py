@@ -1,12 +1,21 @@
-"""elm_lib: the Expressive Leaky Memory neuron, its experiments and its data."""
+"""The Expressive Leaky Memory neuron, its experiments and its data.
 
-__all__ = ["ELM", "BranchELM"]
+>>> from elm_lib import ELM, BranchELM, Spikes, load_released
+"""
+
+from importlib import import_module
+
+_MODULES = {
+    "ELM": "elm_lib.neuron",
+    "BranchELM": "elm_lib.neuron",
+    "Spikes": "elm_lib.kernels.spikes",
+    "load_released": "elm_lib.models.released",
+}
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str):
-    # lazily: a stage that only reads data need not import torch, nor depend on the neuron's code
-    if name in __all__:
-        from elm_lib import neuron
-
-        return getattr(neuron, name)
-    raise AttributeError(f"module 'elm_lib' has no attribute {name!r}")
+    # Imported at first use: whoever only reads data does not wait for torch.
+    if name not in _MODULES:
+        raise AttributeError(f"module 'elm_lib' has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

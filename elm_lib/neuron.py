@@ -7,7 +7,7 @@
     y_t     = w_y m_t                                                         output
 
 `step` says this line by line. `forward` computes the same for a whole sequence: what does not depend on m (traces,
-branch sums, the half of the MLP's first layer that reads s) runs over all t at once, and `elm_lib.recurrence` does the rest.
+branch sums, the half of the MLP's first layer that reads s) runs over all t at once, and `elm_lib.kernels.recurrence` does the rest.
 
     >>> elm = ELM(input_size=1278, d_m=20, d_o=2, batch_first=True)
     >>> y, state = elm(torch.zeros(8, 500, 1278))            # (8, 500, 2), as nn.LSTM would return
@@ -17,39 +17,29 @@ branch sums, the half of the MLP's first layer that reads s) runs over all t at 
 from __future__ import annotations
 
 import math
-from numbers import Integral
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from elm_lib.pages import affine
-from elm_lib.recurrence import ENGINES, MemoryMLP, recurrence
-from elm_lib.recurrence.reference import ACTIVATIONS
-from elm_lib.sparse import Spikes, decayed_sum, filtered_projection, thinned
-from elm_lib.traces import filter_traces
+from elm_lib.kernels.affine import affine
+from elm_lib.kernels.recurrence import ENGINES, MemoryMLP, recurrence
+from elm_lib.kernels.recurrence.engine_reference import ACTIVATIONS
+from elm_lib.kernels.spikes import Spikes, decayed_sum, filtered_projection, thinned
+from elm_lib.kernels.traces import filter_traces
+from elm_lib.neuron_init import choice, kaiming, route, spaced, to_proto, whole_number
+
+REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
 
 SCALES = {"tanh": (1.0, 1.0), "scaled": (1.7159, 2.0 / 3.0)}  # f(z) = a tanh(b z)
 UPDATES = ("original", "improved")
 State = tuple[Tensor, Tensor]
 
 
-def _choice(name: str, value: str, choices) -> str:
-    if value not in choices:
-        known = f"{name} (or ELM_ENGINE)" if name == "engine" else name
-        raise ValueError(f"{known}={value!r}: choose one of {sorted(choices)}")
-    return value
-
-
 @torch._disable_dynamo  # torch.compiler.disable, whose import takes seconds, at the first call
 def _beside_graph(function, *arguments):
     return function(*arguments)
-
-
-def _whole(name: str, value, least: int) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name}={value!r}: must be a whole number, at least {least}")
 
 
 class ELM(nn.Module):
@@ -68,7 +58,7 @@ class ELM(nn.Module):
     memory_update "original" lambda (1 - kappa_m), or "improved" 1 - exp(-lambda delta_t / tau_m) (Appendix A)
     tanh          "tanh" as in the equations, "scaled" 1.7159 tanh(2x/3) as in the released code
     batch_first   (B, T, input_size) rather than (T, B, input_size); a sequence without a batch is (T, input_size)
-    engine        of `elm_lib.recurrence`
+    engine        of `elm_lib.kernels.recurrence`
     checkpoint_steps  bounds the memory of training: only the states every so many steps are kept, and backward runs
                   each stretch once more; None keeps m and the first layer's sums of all steps
 
@@ -76,43 +66,63 @@ class ELM(nn.Module):
     """
 
     def __init__(
-        self, input_size: int, d_m: int = 20, d_o: int | None = None, *, l_mlp: int = 1, d_mlp: int | None = None,
-        activation: str = "relu", lambda_: float = 10.0, tau_m_range: tuple[float, float] = (1.0, 100.0),
-        tau_m_bounds: tuple[float, float] = (0.0, 500.0), tau_m_init: str = "linspace", learn_tau_m: bool = True,
-        tau_s: float | Tensor = 5.0, w_s: float = 0.5, learn_w_s: bool = False, delta_t: float = 1.0,
-        memory_update: str = "original", tanh: str = "tanh", batch_first: bool = False, engine: str = "auto",
+        self,
+        input_size: int,
+        d_m: int = 20,
+        d_o: int | None = None,
+        *,
+        l_mlp: int = 1,
+        d_mlp: int | None = None,
+        activation: str = "relu",
+        lambda_: float = 10.0,
+        tau_m_range: tuple[float, float] = (1.0, 100.0),
+        tau_m_bounds: tuple[float, float] = (0.0, 500.0),
+        tau_m_init: str = "linspace",
+        learn_tau_m: bool = True,
+        tau_s: float | Tensor = 5.0,
+        w_s: float = 0.5,
+        learn_w_s: bool = False,
+        delta_t: float = 1.0,
+        memory_update: str = "original",
+        tanh: str = "tanh",
+        batch_first: bool = False,
+        engine: str = "auto",
         checkpoint_steps: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         d_mlp = 2 * d_m if d_mlp is None else d_mlp
         d_out = 1 if d_o is None else d_o
         for name, value, least in (
-            ("input_size", input_size, 1), ("d_m", d_m, 1), ("d_o", d_out, 1), ("d_mlp", d_mlp, 1), ("l_mlp", l_mlp, 0),
-        ):  # fmt: skip
-            _whole(name, value, least)
+            ("input_size", input_size, 1),
+            ("d_m", d_m, 1),
+            ("d_o", d_out, 1),
+            ("d_mlp", d_mlp, 1),
+            ("l_mlp", l_mlp, 0),
+        ):
+            whole_number(name, value, least)
         for name, value in (("delta_t", delta_t), ("lambda_", lambda_)):
             if not 0 < value < math.inf:
                 raise ValueError(f"{name}={value}: must be a finite number > 0")
         if not 0 <= w_s < math.inf:
             raise ValueError(f"w_s={w_s}: must be a finite number >= 0")
         if checkpoint_steps is not None:
-            _whole("checkpoint_steps", checkpoint_steps, 1)
+            whole_number("checkpoint_steps", checkpoint_steps, 1)
         self.input_size, self.d_m, self.d_o, self.l_mlp, self.d_mlp = input_size, d_m, d_o, l_mlp, d_mlp
         self.checkpoint_steps = checkpoint_steps
-        _choice("engine", engine, ("auto", *ENGINES))
+        choice("engine", engine, ("auto", *ENGINES))
         self.lambda_, self.delta_t, self.batch_first, self.engine = lambda_, delta_t, batch_first, engine
-        self.activation = _choice("activation", activation, ACTIVATIONS)
-        self.memory_update = _choice("memory_update", memory_update, UPDATES)
-        self.tanh = _choice("tanh", tanh, SCALES)
+        self.activation = choice("activation", activation, ACTIVATIONS)
+        self.memory_update = choice("memory_update", memory_update, UPDATES)
+        self.tanh = choice("tanh", tanh, SCALES)
 
         self.tau_m_bounds = tuple(tau_m_bounds)
-        tau_m = _spaced(tau_m_range, d_m, _choice("tau_m_init", tau_m_init, ("linspace", "logspace")))
-        self.proto_tau_m = nn.Parameter(_to_proto(tau_m, self.tau_m_bounds), requires_grad=learn_tau_m)
+        tau_m = spaced(tau_m_range, d_m, choice("tau_m_init", tau_m_init, ("linspace", "logspace")))
+        self.proto_tau_m = nn.Parameter(to_proto(tau_m, self.tau_m_bounds), requires_grad=learn_tau_m)
         self.proto_w_s = nn.Parameter(torch.full((self.n_synapse,), float(w_s)), requires_grad=learn_w_s)
         self.register_buffer("tau_s", self._check_tau_s(tau_s))
         widths = [self.d_tree + d_m, *[self.d_mlp] * l_mlp, d_m]
-        self.mlp = nn.ModuleList(_kaiming(nn.Linear(i, o)) for i, o in zip(widths, widths[1:], strict=False))
-        self.w_y = _kaiming(nn.Linear(d_m, d_o)) if d_o else None
+        self.mlp = nn.ModuleList(kaiming(nn.Linear(i, o)) for i, o in zip(widths, widths[1:], strict=False))
+        self.w_y = kaiming(nn.Linear(d_m, d_o)) if d_o else None
 
     # ---- parameters in the paper's symbols -------------------------------------------------------------------
 
@@ -248,8 +258,12 @@ class ELM(nn.Module):
 
     def _memory_mlp(self) -> MemoryMLP:
         first, *rest = self.mlp
-        return MemoryMLP(first.weight[:, self.d_tree :], [(layer.weight, layer.bias) for layer in rest],
-                         self.activation, SCALES[self.tanh])  # fmt: skip
+        return MemoryMLP(
+            first.weight[:, self.d_tree :],
+            [(layer.weight, layer.bias) for layer in rest],
+            self.activation,
+            SCALES[self.tanh],
+        )
 
     def _input_half(self, x: Tensor | Spikes, s_0: Tensor) -> tuple[Tensor, Tensor]:
         """x (B, T, input_size) -> what the first layer gets from the synapses, (T, B, d_1), and the last trace.
@@ -293,13 +307,6 @@ class ELM(nn.Module):
     def _tau_s_sizes(self) -> tuple[int, ...]:
         return (1, self.n_synapse)
 
-    @staticmethod
-    def from_official(folder, *, channels: str = "released") -> ELM:
-        """A neuron with weights released by the authors; see `elm_lib.official.load`."""
-        from elm_lib.official import load
-
-        return load(folder, channels=channels)
-
 
 class BranchELM(ELM):
     """ELM whose synapses are first summed along d_tree branches of d_brch synapses each (Figure 4a). w_s is learned.
@@ -313,12 +320,23 @@ class BranchELM(ELM):
     Other arguments as `ELM`.
     """
 
-    def __init__(self, input_size: int, d_m: int = 20, d_o: int | None = None, *, d_tree: int = 45, d_brch: int = 100,
-                 routing: str = "neighbourhood", routing_seed: int | None = None, learn_w_s: bool = True, **kwargs) -> None:  # fmt: skip
+    def __init__(
+        self,
+        input_size: int,
+        d_m: int = 20,
+        d_o: int | None = None,
+        *,
+        d_tree: int = 45,
+        d_brch: int = 100,
+        routing: str = "neighbourhood",
+        routing_seed: int | None = None,
+        learn_w_s: bool = True,
+        **kwargs,
+    ) -> None:
         self._d_tree, self.d_brch = d_tree, d_brch
         for name, value in (("input_size", input_size), ("d_tree", d_tree), ("d_brch", d_brch)):
-            _whole(name, value, 1)
-        self.routing = _choice("routing", routing, ("neighbourhood", "random", "none"))
+            whole_number(name, value, 1)
+        self.routing = choice("routing", routing, ("neighbourhood", "random", "none"))
         indices, mask = route(routing, input_size, d_tree, d_brch, routing_seed)
         super().__init__(input_size, d_m, d_o, learn_w_s=learn_w_s, **kwargs)
         self.register_buffer("routing_index", indices.flatten())  # (n_synapse,) input of each synapse
@@ -368,52 +386,3 @@ class BranchELM(ELM):
 
     def _to_tree(self, s: Tensor) -> Tensor:
         return s.unflatten(-1, (self.d_tree, self.d_brch)).sum(-1) if self._per_synapse else s
-
-
-def route(routing: str, input_size: int, d_tree: int, d_brch: int, seed: int | None = None) -> tuple[Tensor, Tensor]:
-    """Which input each synapse takes: indices and mask, both (d_tree, d_brch).
-
-    Raises ValueError when routing is "none" and d_tree * d_brch differs from input_size.
-    """
-    if routing == "none":
-        if d_tree * d_brch != input_size:
-            raise ValueError(
-                f"routing='none' needs d_tree * d_brch = input_size, got {d_tree} * {d_brch} != {input_size}"
-            )
-        return torch.arange(input_size).view(d_tree, d_brch), torch.ones(d_tree, d_brch, dtype=torch.bool)
-    if routing == "random":
-        generator = None if seed is None else torch.Generator().manual_seed(seed)
-        repeats = math.ceil(d_brch / input_size)
-        draws = [
-            torch.cat([torch.randperm(input_size, generator=generator) for _ in range(repeats)])[:d_brch]
-            for _ in range(d_tree)
-        ]
-        return torch.stack(draws), torch.ones(d_tree, d_brch, dtype=torch.bool)
-    indices = (torch.arange(d_tree) * math.ceil(input_size / d_tree))[:, None] + torch.arange(d_brch)
-    mask = indices < input_size
-    return torch.where(mask, indices, torch.zeros_like(indices)), mask
-
-
-def _spaced(tau_range: tuple[float, float], d_m: int, how: str) -> Tensor:
-    lo, hi = tau_range
-    if not 0 < lo <= hi < math.inf:
-        raise ValueError(f"tau_m_range={tuple(tau_range)}: needs 0 < low <= high (ms)")
-    if how == "linspace":
-        return torch.linspace(lo, hi, d_m, dtype=torch.float64)
-    return torch.logspace(math.log10(lo), math.log10(hi), d_m, dtype=torch.float64)
-
-
-def _to_proto(tau_m: Tensor, bounds: tuple[float, float]) -> Tensor:
-    """Inverse of the scaled sigmoid; a timescale on a bound is put inside by 1e-7 of the range."""
-    lo, hi = bounds
-    if not 0 <= lo < hi < math.inf or float(tau_m.min()) < lo * (1 - 1e-9) or float(tau_m.max()) > hi * (1 + 1e-9):
-        raise ValueError(f"tau_m_bounds={tuple(bounds)}: needs 0 <= low < high < inf and must hold tau_m_range (ms)")
-    part = (tau_m - lo) / (hi - lo)
-    part = torch.where(part <= 1e-12, 1e-7, torch.where(part >= 1 - 1e-12, 1 - 1e-7, part))
-    return torch.logit(part).to(torch.get_default_dtype())
-
-
-def _kaiming(linear: nn.Linear) -> nn.Linear:
-    """Kaiming uniform (Table S1), torch's own default: weights and bias from U(-1/sqrt(fan_in), 1/sqrt(fan_in))."""
-    linear.reset_parameters()
-    return linear

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported: its kernels run in Python
 
-from elm_lib.training import train_run
+from elm_lib.training.run import train_run
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from elm_lib import ELM, BranchELM
-from elm_lib.baselines import LSTM
-from elm_lib.errors import DataError
-from elm_lib.flops import count, parameters
-from elm_lib.official import translate
-from elm_lib.paper import published_neuronio
-from elm_lib.sparse import Spikes, thinned
+from elm_lib import ELM, BranchELM, load_released
+from elm_lib.kernels.spikes import Spikes, thinned
+from elm_lib.models.cost import count, parameters
+from elm_lib.models.lstm import LSTM
+from elm_lib.models.released import translate
+from elm_lib.paper.verdict import published_neuronio
+from elm_lib.support.errors import DataError
 
 MODELS = ("num_memory_1", "num_memory_5", "num_memory_20", "num_memory_50", "best_elm_neuron")
 
@@ -30,10 +30,10 @@ def test_released_weights_give_the_released_outputs(shared, name):
     x[tuple(torch.from_numpy(golden["input_indices"].astype(np.int64)).T)] = torch.from_numpy(
         golden["input_values"]
     ).float()
-    model = ELM.from_official(shared / "official" / name)
+    model = load_released(shared / "official" / name)
     with torch.no_grad():
         y, _ = model(x)
-        interleaved, _ = ELM.from_official(shared / "official" / name, channels="interleaved")(
+        interleaved, _ = load_released(shared / "official" / name, channels="interleaved")(
             x.view(*x.shape[:2], 2, 639).transpose(2, 3).flatten(2)
         )
     ours = torch.stack([torch.sigmoid(y[..., 0]), 10 * y[..., 1]], -1).numpy()
@@ -411,7 +411,7 @@ def test_released_weights_are_checked_before_they_are_read(shared, tmp_path):
     with (folder / "neuronio_best_model_state.pt").open("ab") as file:
         file.write(b"x")
     with pytest.raises(DataError, match="sha256"):
-        ELM.from_official(folder)
+        load_released(folder)
     (folder / "model_config.json").unlink()
     with pytest.raises(DataError, match="model_config.json is missing"):
-        ELM.from_official(folder)
+        load_released(folder)

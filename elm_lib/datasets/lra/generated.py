@@ -1,0 +1,49 @@
+"""Many Pathfinder images, part by part: what was drawn before an interruption is not drawn again."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from elm_lib.simulate.symbols import pathfinder
+from elm_lib.support.files import write_atomically
+
+PART = {32: 500, 128: 50}  # images in one part: about a second of one core
+
+
+def draw(folder: Path, n: int, seed: int, size: int, mapped: Callable = map) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Images uint8 (k, size, size) and labels int64 (k,) of 0 .. n - 1, in order, in parts that lie in `folder` meanwhile.
+
+    folder   kept when this ends early, of use to the next call with the same arguments; removed when it is through
+    mapped   map, or that of a pool of processes
+    """
+    asked = [n, seed, size, PART[size], pathfinder.REVISION]
+    name = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
+    for stale in folder.glob("*"):
+        if stale.name != name:
+            shutil.rmtree(stale)
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    jobs = [
+        (folder / name / f"{first:07d}.npz", first, min(PART[size], n - first), seed, size)
+        for first in range(0, n, PART[size])
+    ]
+    for path in mapped(draw_part, *zip(*jobs)):
+        with np.load(path) as part:
+            yield part["images"], part["labels"]
+    shutil.rmtree(folder)
+
+
+def draw_part(path: Path, first: int, n: int, seed: int, size: int) -> Path:
+    """One part as a file, whole or absent; returns its path."""
+    if not path.exists():
+        images, labels = pathfinder.generate(first, n, seed, size)
+        content = io.BytesIO()
+        np.savez(content, images=images, labels=labels)
+        write_atomically(path, content.getbuffer())
+    return path

@@ -1,0 +1,60 @@
+"""How the tasks of the Long Range Arena are made: the `lra` entry of a profile."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import NonNegativeInt, PositiveInt, model_validator
+
+from elm_lib.support.strict import Strict, check_sizes
+
+
+class LraTask(Strict):
+    """One task of the Long Range Arena: how many samples; lengths in symbols, both exclusive for ListOps."""
+
+    source: Literal["generated", "real"]
+    train: PositiveInt | None
+    valid: PositiveInt | None
+    test: PositiveInt | None
+    min_length: NonNegativeInt | None = None
+    max_length: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _generated_data_have_a_size(self):
+        check_sizes(self.source, self.sizes())
+        return self
+
+    def sizes(self) -> dict[str, int | None]:
+        return {"train": self.train, "valid": self.valid, "test": self.test}
+
+
+class Lra(Strict):
+    """The tasks that a profile prepares; null: not."""
+
+    seed: NonNegativeInt
+    listops: LraTask | None
+    text: LraTask | None
+    retrieval: LraTask | None
+    image: LraTask | None
+    pathfinder: LraTask | None
+    pathfinder_x: LraTask | None
+
+    @model_validator(mode="after")
+    def _lengths_fit_the_task(self):
+        for name, task in self.tasks():
+            lengths = (task.min_length, task.max_length)
+            if name == "listops" and task.source == "generated":
+                if None in lengths or lengths[0] + 1 >= lengths[1]:
+                    raise ValueError(
+                        f"{name}: min_length, max_length = {lengths}: a length must lie between two numbers"
+                    )
+            elif task.min_length is not None or (name not in ("text", "retrieval") and task.max_length is not None):
+                raise ValueError(
+                    f"{name}: min_length, max_length = {lengths}: only texts and generated ListOps have them"
+                )
+        return self
+
+    def tasks(self) -> list[tuple[str, LraTask]]:
+        """The tasks that are prepared, by name."""
+        named = [(name, getattr(self, name)) for name in type(self).model_fields if name != "seed"]
+        return [(name, task) for name, task in named if task is not None]

@@ -1,0 +1,25 @@
+"""How the spoken digits are made: the `shd` entry of a profile."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import NonNegativeInt, PositiveInt, model_validator
+
+from elm_lib.support.strict import Strict, check_sizes
+
+
+class Shd(Strict):
+    """Spiking Heidelberg Digits: generated utterances in the train file (a fifth of them for validation) and in the test file."""
+
+    source: Literal["generated", "real"]
+    seed: NonNegativeInt
+    train: PositiveInt | None
+    test: PositiveInt | None
+    valid_pairs: PositiveInt  # of SHD-Adding
+    test_pairs: PositiveInt
+
+    @model_validator(mode="after")
+    def _generated_data_have_a_size(self):
+        check_sizes(self.source, {"train": self.train, "test": self.test}, unit=" of utterances")
+        return self

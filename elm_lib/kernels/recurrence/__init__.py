@@ -1,0 +1,81 @@
+"""The recurrence through m: one function, several engines, the same results.
+
+    u_t  = kappa_m * m_{t-1}
+    z_t  = MLP([s_t, u_t])          the half that s_t feeds, p_t, arrives already computed for all t
+    m_t  = kappa_m * m_{t-1} + gain * f(z_t)
+
+Everything else of the neuron (synapses, branches, the input half of the MLP, the read-out) does not depend on m and
+runs over all t at once in `elm_lib.neuron`. This is the only sequential loop, and the only function to replace.
+
+Engines
+    reference   plain autograd, step by step; any dtype, double backward works. The specification.
+    torch       hand-derived backward through time that keeps m and the first layer's sums; weight gradients are single products.
+    cpu         the same with its two loops compiled by numba: one hidden layer, CPU. Needs numba.
+    cuda        the same, keeping p, with its two loops as persistent Triton kernels: one hidden layer, GPU. Needs triton.
+Choose one by argument, or for a whole process with the environment variable ELM_ENGINE; "auto" takes the fastest.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from elm_lib.kernels.recurrence import bptt, engine_reference
+from elm_lib.kernels.traces import transformed
+
+try:
+    from elm_lib.kernels.recurrence import engine_cpu
+except ImportError:  # numba is optional for the library alone
+    engine_cpu = None
+try:
+    from elm_lib.kernels.recurrence import engine_cuda
+except ImportError:  # triton comes with torch's CUDA builds
+    engine_cuda = None
+
+COMPILED = {name: engine for name, engine in (("cuda", engine_cuda), ("cpu", engine_cpu)) if engine}
+ENGINES = {"reference": engine_reference.recur, "torch": bptt.recur} | {name: e.recur for name, e in COMPILED.items()}
+
+
+class MemoryMLP(NamedTuple):
+    """The part of MLP_{w_p} that depends on m.
+
+    w_m     (d_1, d_m)      columns of the first layer that read u_t = kappa_m * m_{t-1}; d_1 = d_mlp, or d_m if l_mlp = 0
+    layers  [(W, b), ...]   the layers after the first: l_mlp of them, the last one ends in d_m
+    activation              "relu" or "silu", after every layer but the last
+    scale   (a, b)          f(z) = a tanh(b z): (1, 1) in the paper's equations, (1.7159, 2/3) in the released code
+    """
+
+    w_m: Tensor
+    layers: list[tuple[Tensor, Tensor]]
+    activation: str
+    scale: tuple[float, float]
+
+
+def recurrence(
+    p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp: MemoryMLP, engine: str = "auto"
+) -> Tensor:
+    """Run the memory over a whole sequence.
+
+    p_tbh    (T, B, d_1)   input half of the MLP's first layer, bias included
+    m_0      (B, d_m)      memory before the first step
+    kappa_m  (d_m,)        decay a step, exp(-delta_t / tau_m)
+    gain     (d_m,)        lambda (1 - kappa_m), or 1 - kappa_lambda in the improved update
+    Returns  (T, B, d_m)   m_1 ... m_T
+    Raises   ValueError    an unknown engine, or one that cannot run these tensors.
+
+    Under autocast the memory stays in the parameters' dtype: p_tbh is cast to it.
+    """
+    name = (os.environ.get("ELM_ENGINE") or "auto") if engine == "auto" else engine
+    if name == "auto" and transformed():
+        name = "reference"  # plain torch, which torch.func can transform
+    if name == "auto":
+        name = p_tbh.device.type if p_tbh.device.type in COMPILED else "torch"
+        if name != "torch" and not COMPILED[name].serves(p_tbh, mlp):
+            name = "torch"
+    if name not in ENGINES:
+        raise ValueError(f"engine={name!r} (argument or ELM_ENGINE): choose one of {sorted(ENGINES)} or 'auto'")
+    with torch.autocast(p_tbh.device.type, enabled=False):
+        return ENGINES[name](p_tbh.to(kappa_m.dtype), m_0, kappa_m, gain, mlp)

@@ -1,0 +1,124 @@
+"""The loop over t and the way back, compiled by numba: one hidden layer (l_mlp = 1), CPU.
+
+Samples go through eight at a time, or one or two where there are no more (`cpu_kernels`); what one sample gets does not depend on which others are beside it, nor on
+the number of threads. NaN stays NaN.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elm_lib.kernels import affine
+from elm_lib.kernels.recurrence import bptt, simd
+from elm_lib.kernels.recurrence.simd import BLOCKS
+
+
+def block_of(batch: int) -> tuple[int, ...]:
+    """As many entries as a block of this batch has samples."""
+    return (0,) * (batch if batch in BLOCKS else 8)
+
+
+def packed(matrix: Tensor, samples: int) -> np.ndarray:
+    """See `simd.packed`."""
+    return simd.packed(matrix.detach().numpy(), samples, BLOCKS[samples])
+
+
+@lru_cache(maxsize=1)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="elm")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child has the pool without its threads
+
+
+def _over_samples(kernel, batch: int, *arguments) -> None:
+    """Run kernel(*arguments, block, first, last) on torch's number of threads, whole blocks of samples each."""
+    block = block_of(batch)
+    blocks, threads = -(-batch // len(block)), torch.get_num_threads()
+    if threads == 1 or blocks <= 1:
+        kernel(*arguments, block, 0, batch)
+        return
+    share = -(-blocks // min(blocks, threads)) * len(block)
+    parts = [(first, min(batch, first + share)) for first in range(0, batch, share)]
+    for _ in _pool(threads).map(lambda part: kernel(*arguments, block, *part), parts):
+        pass
+
+
+def _smooth(activation: str) -> tuple[int, ...]:
+    """An entry for silu, none for relu."""
+    return (0,) * (activation == "silu")
+
+
+def _arrays(*tensors: Tensor):
+    return [tensor.detach().contiguous().numpy() for tensor in tensors]
+
+
+def _rows(*tensors: Tensor):
+    """(T, B, D) as (T B, D)."""
+    return [tensor.detach().contiguous().flatten(0, 1).numpy() for tensor in tensors]
+
+
+def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float, keep: bool) -> Tensor:
+    batch, samples = p.shape[1], len(block_of(p.shape[1]))
+    z = affine.empty(p, p.shape[0] if keep else 1, *p.shape[1:])
+    w_2, b_2 = layers
+    _over_samples(
+        simd.forward,
+        batch,
+        *_rows(p, m_all, z),
+        batch,
+        *_arrays(kappa, gain_a),
+        packed(w_m.T, samples),
+        packed(w_2.T, samples),
+        *_arrays(b_2),
+        p.numpy().dtype.type(b),
+        _smooth(activation),
+    )
+    return z
+
+
+def backward_chunk(z, m_prev, grad_m, carry, kappa, slope, w_m, layers, activation: str, b: float, grad_p):
+    hidden, e_2 = torch.empty_like(z), torch.empty_like(m_prev)
+    samples = len(block_of(z.shape[1]))
+    sums = torch.zeros(-(-z.shape[1] // samples), 2, m_prev.shape[2], dtype=torch.float64)
+    w_2, b_2 = layers
+    rows = _rows(z, m_prev, grad_m)
+    _over_samples(
+        simd.reverse,
+        z.shape[1],
+        *rows,
+        carry.numpy(),
+        *_arrays(kappa, slope),
+        packed(w_m, samples),
+        packed(w_2, samples),
+        packed(w_2.T, samples),
+        *_arrays(b_2),
+        rows[0].dtype.type(b),
+        *_rows(hidden, e_2, grad_p),
+        sums.numpy(),
+        _smooth(activation),
+    )
+    grad_kappa, g_tanh = sums.sum(0).to(z.dtype)
+    return [hidden], [grad_p, e_2], grad_kappa, g_tanh
+
+
+def serves(p: Tensor, mlp) -> bool:
+    """Whether this engine can run these tensors."""
+    return p.device.type == "cpu" and len(mlp.layers) == 1 and p.dtype in (torch.float32, torch.float64)
+
+
+def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp) -> Tensor:
+    """See `elm_lib.kernels.recurrence.recurrence`; shapes (T, B, d_1), (B, d_m), (d_m,), (d_m,) -> (T, B, d_m)."""
+    if not serves(p_tbh, mlp):
+        raise ValueError(
+            "engine='cpu' (argument or ELM_ENGINE) has l_mlp=1, float32 or float64, on the CPU; "
+            f"got l_mlp={len(mlp.layers)}, {p_tbh.dtype} on {p_tbh.device}"
+        )
+    return bptt.recur(p_tbh, m_0, kappa_m, gain, mlp, (forward_loop, backward_chunk))

@@ -1,0 +1,176 @@
+"""Spike input as it is, sparse: a product with a matrix is a gather and a sum, no (B, T, C) array in between."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from elm_lib.kernels.traces import compiled, filter_traces, first_derivative, loops, rows_of
+
+THIN = 16  # a dense input of which less than one number in so many is not 0 is worth gathering
+WIDE = 64  # channels from which on that is worth a look
+
+
+class Spikes(NamedTuple):
+    """Sparse input (B, T, C): row b T + t holds channel[row_ptr[row] : row_ptr[row + 1]], each with its value.
+
+    row_ptr int64 (B T + 1,);  channel int64 (n,);  value float (n,);  shape (B, T, C), always batch first
+    A channel that a row names twice adds up. `check` says whether the numbers fit together; models call it.
+    """
+
+    row_ptr: Tensor
+    channel: Tensor
+    value: Tensor
+    shape: tuple[int, int, int]
+
+    def rows(self) -> Tensor:
+        """Row of each spike, (n,)."""
+        return torch.repeat_interleave(torch.diff(self.row_ptr), output_size=self.channel.numel())
+
+    def dense(self) -> Tensor:
+        """The same input as a tensor, (B, T, C)."""
+        x = self.value.new_zeros(self.shape[0] * self.shape[1] * self.shape[2])
+        return x.index_add(0, self.rows() * self.shape[2] + self.channel, self.value).view(self.shape)
+
+    def check(self, dtype: torch.dtype) -> Spikes:
+        """Itself, with values of the given dtype. Raises ValueError when rows or channels lie outside the shape.
+
+        Compiled loops trust these numbers; on a GPU, where looking costs a wait, dtypes and sizes alone are looked at.
+        """
+        row_ptr, channel, n = self.row_ptr, self.channel, self.channel.numel()
+        if len(self.shape) != 3 or min(self.shape) < 0:
+            raise ValueError(f"Spikes: shape {tuple(self.shape)} must be (B, T, C)")
+        if row_ptr.dtype != torch.int64 or channel.dtype != torch.int64 or not self.value.dtype.is_floating_point:
+            raise ValueError("Spikes: row_ptr and channel must be int64, value real floating point")
+        if channel.dim() != 1 or self.value.shape != channel.shape:
+            raise ValueError("Spikes: channel must have one dimension, value as many entries")
+        if row_ptr.shape != (self.shape[0] * self.shape[1] + 1,):
+            raise ValueError(f"Spikes: row_ptr has {row_ptr.numel()} entries: shape {tuple(self.shape)} needs B T + 1")
+        if row_ptr.device.type == "cpu":
+            if row_ptr[0] != 0 or row_ptr[-1] != n or bool((row_ptr.diff() < 0).any()):
+                raise ValueError(f"Spikes: row_ptr must rise from 0 to the number of spikes, {n}")
+            if n and not (0 <= int(channel.min()) and int(channel.max()) < self.shape[2]):
+                raise ValueError(f"Spikes: a channel is outside 0..{self.shape[2] - 1}")
+        return self if self.value.dtype == dtype else self._replace(value=self.value.to(dtype))
+
+    def window(self, t0: int, t1: int) -> Spikes:
+        """Steps t0 up to t1 of every sample, (B, t1 - t0, C). Raises ValueError unless 0 <= t0 <= t1 <= T."""
+        batch, steps, channels = self.shape
+        if not 0 <= t0 <= t1 <= steps:
+            raise ValueError(f"Spikes: steps {t0} up to {t1} of {steps}")
+        pieces = [slice(int(self.row_ptr[b * steps + t0]), int(self.row_ptr[b * steps + t1])) for b in range(batch)]
+        counts = self.row_ptr.diff().view(batch, steps)[:, t0:t1].flatten()
+        return Spikes(
+            torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
+            torch.cat([self.channel[:0], *(self.channel[piece] for piece in pieces)]),
+            torch.cat([self.value[:0], *(self.value[piece] for piece in pieces)]),
+            (batch, t1 - t0, channels),
+        )
+
+
+def thinned(x: Tensor | Spikes) -> Tensor | Spikes:
+    """A dense input that is nearly all zeros as `Spikes`, where that is faster: on a CPU, when it needs no gradient."""
+    if not isinstance(x, Tensor) or x.shape[-1] < WIDE or x.requires_grad or not compiled(x):
+        return x
+    flat = x.contiguous().view(-1, x.shape[-1])
+    row_ptr = torch.zeros(len(flat) + 1, dtype=torch.int64)
+    room = x.numel() // THIN + x.shape[-1]
+    channel, value = torch.empty(room, dtype=torch.int64), x.new_empty(room)
+    if not loops.find(flat.numpy(), row_ptr.numpy(), channel.numpy(), value.numpy()):
+        return x
+    n = int(row_ptr[-1])
+    return Spikes(row_ptr, channel[:n], value[:n], tuple(x.shape))
+
+
+def project(x: Tensor | Spikes, weight: Tensor) -> Tensor:
+    """x @ weight for a dense or sparse input: (B, T, C), (C, D) -> (B, T, D)."""
+    if isinstance(x, Tensor):
+        return x @ weight
+    batch, width = x.shape[0], weight.shape[1]
+    if not x.value.requires_grad and compiled(x.value):
+        weight = weight.to(x.value.dtype)
+        nothing = weight.new_zeros(width)
+        return _FilteredGather.apply(x, weight, weight.new_zeros(batch, width), nothing, nothing)
+    if x.value.is_cuda:
+        return x.dense() @ weight  # a GPU multiplies zeros faster than it gathers
+    flat = F.embedding_bag(
+        x.channel, weight, x.row_ptr, mode="sum", per_sample_weights=x.value, include_last_offset=True
+    )
+    return flat.view(*x.shape[:2], width)
+
+
+def filtered_projection(
+    x: Tensor | Spikes, weight: Tensor, s_0: Tensor, rate: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """s_t + bias of s_t = exp(-rate) s_{t-1} + x_t @ weight, for a dense or sparse input.
+
+    x (B, T, C), weight (C, D), s_0 (B, D), rate () or (D,), bias (D,) -> for t = 1 .. T, (B, T, D)
+    """
+    if isinstance(x, Spikes) and not (rate.requires_grad or x.value.requires_grad) and compiled(x.value):
+        kappa = torch.exp(-rate).expand(weight.shape[1])
+        bias = weight.new_zeros(weight.shape[1]) if bias is None else bias
+        return _FilteredGather.apply(x, *(a.to(x.value.dtype) for a in (weight, s_0, kappa, bias)))
+    s = filter_traces(project(x, weight), s_0, rate)
+    return s if bias is None else s + bias
+
+
+def decayed_sum(x: Tensor | Spikes, rate: Tensor) -> Tensor:
+    """sum_t exp(-rate (T - 1 - t)) x_t for one shared rate: (B, T, C) -> (B, C), the trace of the input after its last step."""
+    batch, steps, channels = x.shape
+    age = torch.arange(steps - 1, -1, -1, device=rate.device, dtype=rate.dtype)
+    decay = torch.exp(-rate * age)
+    if isinstance(x, Tensor):
+        return torch.einsum("t,btd->bd", decay, x)
+    if not decay.requires_grad and not x.value.requires_grad and compiled(x.value):
+        out = x.value.new_zeros(batch, channels)
+        loops.decayed_sum(x.row_ptr.numpy(), x.channel.numpy(), x.value.numpy(), decay.numpy(), out.numpy())
+        return out
+    b, t = x.rows().div(steps, rounding_mode="floor"), x.rows() % steps
+    flat = x.value.new_zeros(batch * channels)
+    return flat.index_add(0, b * channels + x.channel, x.value * decay[t]).view(batch, channels)
+
+
+class _FilteredGather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Spikes, weight, s_0, kappa, bias):
+        batch, steps, channels = x.shape
+        kappa = kappa.contiguous()
+        out = weight.new_empty(steps, batch, weight.shape[1]).transpose(0, 1)  # the recurrence reads time first
+        flat, b_stride, t_stride = rows_of(out)
+        loops.gather(
+            x.row_ptr.numpy(),
+            x.channel.numpy(),
+            x.value.numpy(),
+            weight.detach().contiguous().numpy(),
+            kappa.numpy(),
+            s_0.detach().contiguous().numpy(),
+            bias.detach().contiguous().numpy(),
+            flat,
+            b_stride,
+            t_stride,
+        )
+        ctx.save_for_backward(x.row_ptr, x.channel, x.value, kappa)
+        ctx.channels = channels
+        return out
+
+    @staticmethod
+    @first_derivative("give the input as a tensor, and engine='reference'")
+    def backward(ctx, grad):
+        row_ptr, channel, value, kappa = ctx.saved_tensors
+        out, state = grad.new_zeros(ctx.channels, grad.shape[2]), grad.new_empty(grad.shape[0], grad.shape[2])
+        flat, b_stride, t_stride = rows_of(grad)
+        loops.scatter(
+            row_ptr.numpy(),
+            channel.numpy(),
+            value.numpy(),
+            flat,
+            b_stride,
+            t_stride,
+            kappa.numpy(),
+            state.numpy(),
+            out.numpy(),
+        )
+        return None, out, state, None, grad.sum((0, 1)) if ctx.needs_input_grad[4] else None

@@ -1,0 +1,47 @@
+"""The LSTM baseline (Tables S10 to S12) with one bias vector a gate, as its published parameter counts have it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from elm_lib.kernels.spikes import Spikes, project
+
+REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
+
+
+class LSTM(nn.Module):
+    """One LSTM layer and a linear read-out; returns `(output, state)` like nn.LSTM.
+
+    torch keeps two bias vectors a gate, which add up; the second stays at zero and is not trained, so that the trainable
+    parameters are 4 n (d_s + n + 1) + d_o (n + 1): 77,672 for n = 15 on NeuronIO.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, d_o: int | None = None, *, batch_first: bool = False) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size, self.d_o, self.batch_first = input_size, hidden_size, d_o, batch_first
+        self.cell = nn.LSTM(input_size, hidden_size, batch_first=batch_first)
+        self.cell.bias_hh_l0.requires_grad_(False).zero_()
+        self.w_y = nn.Linear(hidden_size, d_o) if d_o else None
+
+    def forward(self, x: Tensor | Spikes, state: tuple[Tensor, Tensor] | None = None):
+        """x (B, T, input_size) with batch_first, or `Spikes` -> output (B, T, d_o or hidden_size), (h, c)."""
+        if isinstance(x, Spikes):
+            x = x.check(self.cell.weight_ih_l0.dtype)
+            h, state = self._on_gpu(x, state) if x.value.is_cuda else self._sparse(x, state)
+        else:
+            h, state = self.cell(x, state)
+        return (h if self.w_y is None else self.w_y(h)), state
+
+    def _on_gpu(self, x: Spikes, state):
+        dense = x.dense()
+        return self.cell(dense if self.batch_first else dense.transpose(0, 1), state)
+
+    def _sparse(self, x: Spikes, state):
+        """The same cell, its input projected by gather and sum first: nn.LSTM then reads the four gates one to one."""
+        n, batch = self.hidden_size, x.shape[0]
+        gates = project(x, self.cell.weight_ih_l0.T) + self.cell.bias_ih_l0  # (B, T, 4 n)
+        state = state or (gates.new_zeros(1, batch, n), gates.new_zeros(1, batch, n))
+        weights = [torch.eye(4 * n, dtype=gates.dtype, device=gates.device), self.cell.weight_hh_l0]
+        h, h_n, c_n = torch._VF.lstm(gates, state, weights, False, 1, 0.0, self.training, False, True)
+        return (h if self.batch_first else h.transpose(0, 1)), (h_n, c_n)

@@ -1,0 +1,62 @@
+"""From an experiment's `model:` entry in params.yaml to a torch module."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import Any
+
+from torch import nn
+
+from elm_lib.support.errors import ConfigError
+
+# kind -> module, class; a module is imported when a model of its kind is built
+KINDS = {
+    "elm": ("elm_lib.neuron", "ELM"),
+    "branch_elm": ("elm_lib.neuron", "BranchELM"),
+    "lstm": ("elm_lib.models.lstm", "LSTM"),
+    "chrono_lstm": ("elm_lib.models.chrono_lstm", "ChronoLSTM"),
+    "variational_lstm": ("elm_lib.models.variational_lstm", "VariationalLSTM"),
+    "snn": ("elm_lib.models.snn", "SNN"),
+    "s5": ("elm_lib.models.s5", "S5"),
+    "two_tower": ("elm_lib.models.two_tower", "TwoTower"),
+}
+
+
+def model_class(model: dict[str, Any]) -> type[nn.Module]:
+    """The class of a `model:` entry. Raises ConfigError when it names an unknown kind or an argument that its kind does not have."""
+    kind = model.get("kind")
+    if kind not in KINDS:
+        raise ConfigError(f"params.yaml: model.kind = {kind!r}: choose one of {sorted(KINDS)}")
+    module, name = KINDS[kind]
+    found = getattr(import_module(module), name)
+    unknown = set(model) - {"kind"} - arguments_of(found)
+    if unknown:
+        raise ConfigError(
+            f"params.yaml: model of kind {kind!r} has unknown keys {sorted(unknown)}: it takes {sorted(arguments_of(found))}"
+        )
+    return found
+
+
+def arguments_of(kind: type[nn.Module]) -> set[str]:
+    """Names of the arguments of a model, its parents' included where it passes them on."""
+    names: set[str] = set()
+    for cls in kind.__mro__:
+        if "__init__" in vars(cls) and cls is not nn.Module and issubclass(cls, nn.Module):
+            parameters = inspect.signature(cls.__init__).parameters
+            names |= set(parameters)
+            if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+                break
+    return names - {"self", "kwargs", "input_size", "d_o", "batch_first"}
+
+
+def build(model: dict[str, Any], *, input_size: int, d_o: int) -> nn.Module:
+    """A batch-first model: (B, T, input_size) -> (B, T, d_o). Initial weights follow torch's global seed.
+
+    Raises ConfigError for an unknown kind or key, and for a value that the model refuses.
+    """
+    options = {k: v for k, v in model.items() if k != "kind"}
+    try:
+        return model_class(model)(input_size, d_o=d_o, batch_first=True, **options)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"params.yaml: model {model}: {error}") from None

@@ -1,0 +1,161 @@
+"""The spiking network of leaky integrate-and-fire neurons that the paper compares on SHD (Appendix, "The SNN implementation").
+
+    I_t = sum over the 100 synapses of w_s * (what the synapse's source sent), sources inhibitory with a minus
+    v_t = kappa_m v_{t-1} - 0.9 z_{t-1} + I_t            kappa_m = exp(-delta_t / tau_m); partial reset after a spike
+    z_t = 1 where v_t > 1                                spikes
+    y_t = kappa_o y_{t-1} + z_t of the output neurons    low-pass, 20 ms; what the loss reads
+
+A recurrent layer of n - d_o neurons reads the input and itself, an output layer of d_o neurons reads the recurrent layer and
+itself. What a layer sends to the next arrives at the same step, what it sends to itself one step later.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elm_lib.kernels.spikes import Spikes, project
+from elm_lib.kernels.traces import filter_traces, first_derivative
+
+REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
+
+THRESHOLD, RESET = 1.0, 0.9
+INHIBITORY = 0.2  # of a layer's neurons; the input is excitatory
+OWN_LAYER = 0.1  # probability that a synapse reads its own layer; else the layer before
+TAU_OUT_MS = 20.0
+SHARPNESS = 10.0  # of the surrogate gradient
+
+
+class _Layer(torch.autograd.Function):
+    """Spikes z_1 ... z_T (T, B, n) and v_T (B, n) of a layer that reads a current (T, B, n) and, through w (n, n), its own z_{t-1}.
+
+    Backward as if z were the fast sigmoid u / (1 + |u|) of u = 10 (v - threshold): SuperSpike (Zenke and Ganguli 2018,
+    doi:10.1162/neco_a_01086), which the authors of SHD trained their networks with; the paper does not name its own.
+    """
+
+    @staticmethod
+    def forward(ctx, current, w, kappa, v_0, z_0):
+        v_all, z_all = (torch.cat([s[None], torch.empty_like(current)]) for s in (v_0, z_0))
+        reset = w - RESET * torch.eye(len(w), dtype=w.dtype, device=w.device)
+        for t, current_t in enumerate(current):
+            v = torch.addmm(current_t, z_all[t], reset, out=v_all[t + 1]).addcmul_(v_all[t], kappa)
+            torch.gt(v, THRESHOLD, out=z_all[t + 1])
+        ctx.save_for_backward(v_all, z_all, reset, kappa)
+        return z_all[1:], v_all[-1].clone()
+
+    @staticmethod
+    @first_derivative("its spikes have a surrogate gradient alone")
+    def backward(ctx, grad_z, grad_v):
+        v_all, z_all, reset, kappa = ctx.saved_tensors
+        slope = (1 + SHARPNESS * (v_all[1:] - THRESHOLD).abs()).square().reciprocal()
+        errors, dz, dv = (
+            torch.empty_like(slope),
+            torch.zeros_like(grad_v),
+            grad_v.clone(),
+        )  # dv: on v_t but for z_t's part
+        for t in reversed(range(len(slope))):
+            dz.add_(grad_z[t]).mul_(slope[t])
+            torch.add(dv, dz, out=errors[t])
+            torch.mul(errors[t], kappa, out=dv)
+            torch.mm(errors[t], reset.T, out=dz)
+        w = z_all[:-1].flatten(0, 1).T @ errors.flatten(0, 1)
+        return errors, w, (errors * v_all[:-1]).sum((0, 1)), dv, dz
+
+
+class SNN(nn.Module):
+    """n LIF neurons, the last d_o of them the output layer; `output, state = snn(x, state)`.
+
+    n_synapse     of each neuron; each connects at random, from torch's global generator, to its own layer with probability
+                  0.1 and else to the layer before; stored in the state_dict
+    w_s           initial weight 0.3 / sqrt(n_synapse), learned, kept >= 0 by a ReLU
+    tau_m         ms, the initial membrane timescale of all neurons; learned inside tau_m_bounds by a scaled sigmoid, as in `ELM`
+    spike_l1      weight of the mean number of spikes a neuron and step in the loss: `penalty` after a forward pass
+    delta_t       ms a step
+
+    Parameters: n (n_synapse + 1), 50,500 with the defaults. Raises ValueError for sizes below 1, n <= d_o, or tau_m out of bounds.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        n: int = 500,
+        d_o: int = 1,
+        *,
+        n_synapse: int = 100,
+        w_s: float = 0.3,
+        tau_m: float = 25.0,
+        tau_m_bounds: tuple[float, float] = (0.0, 1000.0),
+        spike_l1: float = 0.01,
+        delta_t: float = 1.0,
+        batch_first: bool = False,
+    ) -> None:
+        super().__init__()
+        lo, hi = tau_m_bounds
+        if min(input_size, d_o, n_synapse, n - d_o) < 1 or not 0 <= lo < tau_m < hi < math.inf or delta_t <= 0:
+            raise ValueError(
+                f"input_size={input_size}, n={n}, d_o={d_o}, n_synapse={n_synapse}, tau_m={tau_m}, tau_m_bounds={tau_m_bounds}, "
+                f"delta_t={delta_t}: sizes at least 1, n > d_o, tau_m inside its bounds, delta_t > 0"
+            )
+        self.input_size, self.n, self.d_o, self.delta_t, self.batch_first = input_size, n, d_o, delta_t, batch_first
+        self.n_r, self.tau_m_bounds, self.spike_l1 = n - d_o, (lo, hi), spike_l1
+        part = torch.full((n,), (tau_m - lo) / (hi - lo))
+        self.proto_tau_m = nn.Parameter(torch.logit(part))
+        self.proto_w_s = nn.Parameter(torch.full((n, n_synapse), w_s / math.sqrt(n_synapse)))
+        self.register_buffer(
+            "source",
+            torch.cat([_draw(self.n_r, n_synapse, input_size, self.n_r), _draw(d_o, n_synapse, self.n_r, d_o)]),
+        )
+        self.penalty: Tensor | float = 0.0
+
+    @property
+    def tau_m(self) -> Tensor:
+        """Membrane timescales, ms, (n,)."""
+        lo, hi = self.tau_m_bounds
+        return (lo + (hi - lo) * torch.sigmoid(self.proto_tau_m)).clamp(min=1e-3 * self.delta_t)
+
+    def _matrices(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Weights with their signs: input to recurrent (d_s, n_r), recurrent to itself, recurrent to output, output to itself."""
+        w_s, n_r = F.relu(self.proto_w_s), self.n_r
+        both = []
+        for rows, before in ((slice(0, n_r), self.input_size), (slice(n_r, None), n_r)):
+            source, weight = self.source[rows], w_s[rows]
+            n = len(source)
+            flat = w_s.new_zeros((before + n) * n)
+            entry = source * n + torch.arange(n, device=source.device)[:, None]
+            both.append(flat.index_add(0, entry.flatten(), weight.flatten()).view(before + n, n).split([before, n]))
+        (w_in, w_r), (w_ro, w_o) = both
+        return w_in, w_r * _signs(w_r), w_ro * _signs(w_ro), w_o * _signs(w_o)
+
+    def forward(self, x: Tensor | Spikes, state: tuple[Tensor, Tensor, Tensor] | None = None):
+        """x (B, T, input_size) with batch_first, or `Spikes` -> low-passed output spikes (B, T, d_o), (v, z, y) of the last step."""
+        if isinstance(x, Spikes):
+            x = x.check(self.proto_w_s.dtype)
+        elif not self.batch_first:
+            x = x.transpose(0, 1)
+        w_in, w_r, w_ro, w_o = self._matrices()
+        current = project(x, w_in)
+        kappa_m = torch.exp(-self.delta_t / self.tau_m)
+        kappa_r, kappa_out = kappa_m.split([self.n_r, self.d_o])
+        v, z, y = state or (current.new_zeros(x.shape[0], k) for k in (self.n, self.n, self.d_o))
+        (v_r, v_o), (z_r, z_o) = v.split([self.n_r, self.d_o], 1), z.split([self.n_r, self.d_o], 1)
+        z_r_all, v_r = _Layer.apply(current.transpose(0, 1), w_r, kappa_r, v_r, z_r)
+        z_o_all, v_o = _Layer.apply(z_r_all @ w_ro, w_o, kappa_out, v_o, z_o)
+        self.penalty = self.spike_l1 * (z_r_all.sum() + z_o_all.sum()) / (len(z_r_all) * x.shape[0] * self.n)
+        y_all = filter_traces(z_o_all.transpose(0, 1), y, y.new_tensor(self.delta_t / TAU_OUT_MS))
+        state = torch.cat([v_r, v_o], 1), torch.cat([z_r_all[-1], z_o_all[-1]], 1), y_all[:, -1]
+        return (y_all if self.batch_first else y_all.transpose(0, 1)), state
+
+
+def _draw(n: int, n_synapse: int, before: int, own: int) -> Tensor:
+    """Sources of n neurons' synapses, (n, n_synapse): 0 .. before - 1 in the layer before, before .. before + own - 1 in their own."""
+    inside = torch.rand(n, n_synapse) < OWN_LAYER
+    return torch.where(inside, before + torch.randint(own, (n, n_synapse)), torch.randint(before, (n, n_synapse)))
+
+
+def _signs(weight: Tensor) -> Tensor:
+    """-1 for the rows of a layer's inhibitory neurons, its first fifth; (rows, 1)."""
+    inhibitory = torch.arange(len(weight), device=weight.device) < round(INHIBITORY * len(weight))
+    return torch.where(inhibitory, -1.0, 1.0).to(weight.dtype)[:, None]

@@ -1,0 +1,119 @@
+"""Run a notebook as a pipeline stage: `python -m elm_lib.pipeline.notebook notebooks/train.ipynb OUT.ipynb -p group NAME`.
+
+papermill executes it with the kernel of this very environment. On top of papermill: a parameter that the notebook does
+not have is an error; an error of ours ends in one line; the executed notebook is normalised, so that two runs of one
+commit are byte-identical; and when the pipeline is killed, the kernel and all it started end with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import psutil
+
+# jsonschema, below nbformat, would build a grammar of internationalised web addresses at import, 2 s of every stage; it
+# does without when the module is not there, and notebooks hold none of those addresses
+sys.modules.setdefault("rfc3987_syntax", None)
+import nbformat  # noqa: E402
+
+from elm_lib.support.processes import ancestor, die_with  # noqa: E402
+
+KEEP_METADATA = ("tags",)
+
+
+def run(notebook: Path, output: Path, parameters: dict) -> None:
+    """Execute `notebook` with `parameters` and write the normalised result to `output`, atomically.
+
+    Raises SystemExit with one line on an unknown parameter, a missing notebook, or an error in a cell.
+    """
+    import papermill
+
+    if not notebook.is_file():
+        raise SystemExit(f"{notebook}: no such notebook")
+    known = papermill.inspect_notebook(str(notebook))
+    unknown = sorted(set(parameters) - set(known))
+    if unknown:
+        raise SystemExit(f"{notebook} has no parameter {unknown}: its parameters cell has {sorted(known)}")
+    os.environ["ELM_TERMINAL"] = f"/proc/{os.getpid()}/fd/2"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    for stale in output.parent.glob(".run-*"):  # of runs that were killed
+        if not psutil.pid_exists(int(stale.name.split("-")[1])):
+            shutil.rmtree(stale, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f".run-{os.getpid()}-", dir=output.parent) as folder:
+        executed = Path(folder) / notebook.name
+        try:
+            papermill.execute_notebook(
+                str(notebook), str(executed), parameters, kernel_name="python3", progress_bar=False, log_output=False
+            )
+        except papermill.PapermillExecutionError as error:
+            print(
+                "\n".join(error.traceback)
+                if os.environ.get("ELM_TRACEBACK")
+                else "(the whole traceback: set ELM_TRACEBACK=1)",
+                file=sys.stderr,
+            )
+            raise SystemExit(f"{notebook}, cell {error.cell_index}: {error.ename}: {error.evalue}") from None
+        content = nbformat.read(executed, as_version=4)
+        normalise(content)
+        nbformat.write(content, executed)
+        os.replace(executed, output)
+
+
+def normalise(notebook: nbformat.NotebookNode) -> None:
+    """Drop all that differs between two runs of the same code, in place: times, ids, versions, what went to stderr, how
+    what was printed came in pieces."""
+    notebook.metadata = nbformat.from_dict(
+        {
+            "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
+            "language_info": {"name": "python"},
+        }
+    )
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number}"
+        cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k in KEEP_METADATA})
+        if cell.cell_type == "code":
+            kept = []
+            for output in cell.outputs:
+                if output.output_type != "stream":
+                    kept.append(output)
+                elif output.name != "stderr":
+                    if (
+                        kept and kept[-1].output_type == "stream"
+                    ):  # how printed lines are cut into messages depends on time
+                        kept[-1].text += output.text
+                    else:
+                        kept.append(output)
+            cell.outputs = kept
+            for output in cell.outputs:
+                output.pop("metadata", None) if output.output_type == "stream" else output.update(
+                    metadata=nbformat.from_dict({})
+                )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m elm_lib.pipeline.notebook", description=__doc__.splitlines()[0])
+    parser.add_argument("notebook", type=Path)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
+    options = parser.parse_args(arguments)
+    die_with(ancestor("dvc"))
+    warnings.filterwarnings("ignore", module="(papermill|traitlets|jupyter_client|ansicolors)")
+    run(options.notebook, options.output, {name: _value(value) for name, value in options.parameters})
+
+
+def _value(text: str):
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+if __name__ == "__main__":
+    main()

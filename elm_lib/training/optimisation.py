@@ -1,0 +1,47 @@
+"""How a run is optimised: its hyper-parameters and its learning rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor, nn
+
+from elm_lib.support.strict import Strict
+
+
+class Train(Strict):
+    """How one run is trained; published values are in params.yaml."""
+
+    optimizer: Literal["adam", "adamax"]
+    lr: PositiveFloat
+    batch_size: PositiveInt
+    epochs: PositiveInt
+    batches_per_epoch: PositiveInt
+    clip_grad_norm: PositiveFloat | None
+    accumulate: PositiveInt = 1  # pieces of a batch, one after another: memory is that of one, the gradient that of all
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of a run."""
+        return self.epochs * self.batches_per_epoch
+
+
+def learning_rate(train: Train, step: int) -> float:
+    """Cosine decay from lr to 0 over the whole run."""
+    return train.lr * 0.5 * (1 + math.cos(math.pi * step / train.steps))
+
+
+def descend(model: nn.Module, optimizer, losses: Iterable[Tensor], clip_grad_norm: float | None) -> Tensor:
+    """One optimiser step along the gradient of the sum of `losses`, each freed before the next is asked for; that sum."""
+    optimizer.zero_grad(set_to_none=True)
+    total: Tensor | float = 0.0
+    for loss in losses:
+        loss.backward()
+        total = total + loss.detach()
+    if clip_grad_norm:
+        nn.utils.clip_grad_norm_(model.parameters(), clip_grad_norm)
+    optimizer.step()
+    return total
