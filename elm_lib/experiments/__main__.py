@@ -67,9 +67,9 @@ def _tell(params: Params, profile: str, groups: list[str] | None, folders: Folde
     for name, found in by_experiment.items():
         points = Counter(f"{one.size}" + (f" at {one.budget:.2g}" if one.budget < 1 else "") for one in found)
         shown = ", ".join(point if n == 1 else f"{point} ({n} seeds)" for point, n in points.items())
-        spent = sum(hours(one, known, params, device) for one in found)
+        spent = sum(hours(one, known, device) for one in found)
         print(f"  {spent:8.1f} h  {name}: {found[0].vary} = {shown}")
-    total = sum(hours(one, known, params, device) for one in missing)
+    total = sum(hours(one, known, device) for one in missing)
     jobs = _runner(params, profile, None).jobs
     print(
         f"  {total:8.1f} h  in all, on one {'GPU' if device == 'cuda' else 'core'}; {total / jobs:.1f} h with {jobs} at once"

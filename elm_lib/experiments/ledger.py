@@ -132,14 +132,14 @@ class Ledger:
         empty = pd.DataFrame(columns=["size", "seed", "epoch", "step", "train_loss"])
         return {name: pd.concat(parts, ignore_index=True) if parts else empty for name, parts in found.items()}
 
-    def seconds_a_step(self) -> dict[str, float]:
-        """What an optimiser step took, by experiment: the mean over its finished runs."""
-        spent: dict[str, tuple[float, int]] = {}
+    def seconds_a_step(self) -> dict[tuple, float]:
+        """What an optimiser step took, by (experiment, size, "cpu" or "cuda"): the mean over finished runs."""
+        spent: dict[tuple, list[float]] = {}
         for entry in self.entries.values():
-            seconds, steps = spent.get(entry["experiment"], (0.0, 0))
             if entry["made"].get("wall_s") and entry["steps"]:
-                spent[entry["experiment"]] = (seconds + entry["made"]["wall_s"], steps + entry["steps"])
-        return {name: seconds / steps for name, (seconds, steps) in spent.items()}
+                name = (entry["experiment"], entry["size"], entry["made"]["kind"])
+                spent.setdefault(name, []).append(entry["made"]["wall_s"] / entry["steps"])
+        return {name: sum(found) / len(found) for name, found in spent.items()}
 
 
 def _read(path: Path) -> dict[str, Any]:

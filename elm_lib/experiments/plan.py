@@ -19,7 +19,7 @@ import torch
 
 from elm_lib import datasets
 from elm_lib.datasets import task_class
-from elm_lib.experiments.config import Params, share
+from elm_lib.experiments.config import Params, Point
 from elm_lib.models.registry import KINDS, arguments_of, model_class
 from elm_lib.support.errors import ConfigError
 from elm_lib.training import run as trainer
@@ -35,22 +35,46 @@ SHOWN = {("neuronio_branch_elm", 20)}
 
 @dataclass(frozen=True)
 class Planned:
-    """A run that a profile asks for."""
+    """A run that a profile asks for: a point of an experiment, with one seed."""
 
     group: str
-    experiment: str
-    vary: str
-    value: Any  # of the varied argument
+    point: Point
+    model: dict[str, Any]  # of the point, with what follows from the task
     seed: int
-    first_seed: bool
     default: bool  # the value that the experiment itself names, as the model of its table
-    task: str  # data set
-    options: dict[str, Any]
-    model: dict[str, Any]
-    train: Train
-    published: Train  # without the profile's caps
     recipe: dict[str, dict[str, Any]]  # {"train": of training and validation data, "test": of the test set}
     labels: dict[str, Any] = field(default_factory=dict)  # profile, data source, morphology
+
+    @property
+    def experiment(self) -> str:
+        return self.point.experiment
+
+    @property
+    def task(self) -> str:
+        """The data set."""
+        return self.point.data
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of the task."""
+        return self.point.options
+
+    @property
+    def vary(self) -> str:
+        return self.point.vary
+
+    @property
+    def train(self) -> Train:
+        return self.point.train
+
+    @property
+    def published(self) -> Train:
+        """The training without the profile's caps."""
+        return self.point.published
+
+    @property
+    def first_seed(self) -> bool:
+        return self.seed == self.point.seeds[0]
 
     @property
     def meaning(self) -> dict[str, Any]:
@@ -76,12 +100,13 @@ class Planned:
     @property
     def size(self) -> Any:
         """The varied value as tables show it: a list as JSON text."""
-        return json.dumps(self.value) if isinstance(self.value, list) else self.value
+        value = self.point.value
+        return json.dumps(value) if isinstance(value, list) else value
 
     @property
     def budget(self) -> float:
         """The fraction of the published budget that it has."""
-        return share(self.train, self.published)
+        return self.point.budget
 
     @property
     def is_shown(self) -> bool:
@@ -138,25 +163,8 @@ def _of_experiment(params: Params, group: str, name: str, profile: str, data: Pa
         model = {key: value for key, value in follow.items() if key in known} | point.model
         recipe = datasets.recipe(task_name, settings, data / task_name, point.options)
         labels = {"profile": profile, **datasets.label(task_name, settings, point.options)}
-        for seed in point.seeds:
-            found.append(
-                Planned(
-                    group=group,
-                    experiment=name,
-                    vary=point.vary,
-                    value=point.value,
-                    seed=seed,
-                    first_seed=seed == point.seeds[0],
-                    default=point.value == (experiment.model | experiment.task)[point.vary],
-                    task=task_name,
-                    options=point.options,
-                    model=model,
-                    train=point.train,
-                    published=point.published,
-                    recipe=recipe,
-                    labels=labels,
-                )
-            )
+        default = point.value == (experiment.model | experiment.task)[point.vary]
+        found += [Planned(group, point, model, seed, default, recipe, labels) for seed in point.seeds]
     return found
 
 

@@ -83,11 +83,13 @@ def do_missing(
     return planned
 
 
-def hours(planned: Planned, seconds_a_step: dict[str, float], params: Params, device: str) -> float:
-    """Expected hours of a run: by finished runs of its experiment, else by the estimate in params.yaml."""
-    estimate = params.experiment(planned.experiment).seconds_a_step
-    known = seconds_a_step.get(planned.experiment, estimate.gpu if device == "cuda" else estimate.core)
-    return known * planned.train.steps / 3600
+def hours(planned: Planned, spent: dict[tuple, float], device: str) -> float:
+    """Expected hours of a run: by finished runs of the same point, else by the estimate in params.yaml.
+
+    spent  `Ledger.seconds_a_step`
+    """
+    known = spent.get((planned.experiment, planned.size, device))
+    return planned.point.hours(device) if known is None else known * planned.train.steps / 3600
 
 
 def commit() -> str:
