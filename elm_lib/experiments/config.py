@@ -50,6 +50,7 @@ class Params(Strict):
     profile: Literal["smoke", "laptop", "desk", "paper"]
     device: Literal["auto", "cpu", "cuda"]
     fresh: bool  # train again in spite of the ledger
+    missing: Literal["train", "leave"]  # what the train stage does with runs that the ledger lacks
     evaluate: Literal["part", "all"]  # of the kept weights and the test sets
     groups: dict[str, Group] = Field(alias="experiments")  # what one train stage does
     profiles: dict[str, Profile]

@@ -7,10 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors.torch import load
 from torch import nn
 
 from elm_lib.datasets import task_class
+from elm_lib.experiments.ledger import Ledger, shown_of, weights_of
+from elm_lib.experiments.plan import Planned, revisions
 from elm_lib.models.registry import build
 from elm_lib.support.errors import DataError
 
@@ -34,6 +37,26 @@ def load_trained(path: str | Path) -> nn.Module:
     if hashlib.sha256(image).hexdigest() != entry["weights"]["sha256"]:
         raise DataError(f"{weights} is not the file that {path.name} names (sha256): take both from one commit")
     meaning = entry["meaning"]
+    now = revisions(meaning["model"], meaning["task"])
+    if now != meaning["revisions"]:
+        raise DataError(
+            f"{path} is of revisions {meaning['revisions']}, this code of {now}: take the commit that made it, "
+            f"{entry['made']['commit']}"
+        )
     model = build(meaning["model"], **task_class(meaning["task"]).sizes(**meaning["options"]))
     model.load_state_dict(load(image))
     return model.eval()
+
+
+def shown_model(planned: list[Planned], ledger: Ledger) -> tuple[nn.Module | None, dict[str, np.ndarray] | None]:
+    """The model that Figures 2a, 4b and S9 show, and the simulation that they show with its prediction.
+
+    None for each that this ledger does not have.
+    """
+    for one in planned:
+        entry = ledger.entries.get(one.key)
+        if entry and one.is_shown:
+            stored = shown_of(entry)
+            model = load_trained(entry["path"]) if weights_of(entry) else None
+            return model, dict(np.load(stored)) if stored else None
+    return None, None
