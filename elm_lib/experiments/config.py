@@ -125,8 +125,8 @@ def _faults(params: Params, limits: Profile) -> Iterator[str]:
             wrong = not isinstance(values, list) or twice(values) or any(v not in experiment.values for v in values)
             if values != ALL and wrong:
                 yield (
-                    f"points.{group}.{name} = {values!r}: give a list of values of the experiment, none twice, "
-                    f"or {ALL!r}; it has {experiment.values}"
+                    f"points.{group}.{name} = {values!r}: give {ALL!r} or a list of values of the experiment, "
+                    f"none twice: it has {experiment.values}"
                 )
             run = experiment.values if values == ALL else values
             asked = {experiment.options_at(value).get("name") for value in run} & unprepared
@@ -160,6 +160,7 @@ def _key(loc: tuple[str | int, ...], raw: Any) -> str:
     if len(loc) > 3 and loc[0] == loc[2] == "experiments":
         own, rest = (*loc[:2], *loc[3:]), loc[4:]
         places = [own, (*loc[:2], SHARED, *rest)]
+        places += [(*loc[:2], "data")] if rest == ("data",) else []
         places += [(*loc[:2], SHARED, "neuron", *rest[1:])] if rest[:1] == ("model",) else []
         loc = next((place for place in places if _is_there(place, raw)), own)
     return ".".join(map(str, loc))
@@ -180,8 +181,7 @@ def _one_line(key: str, error: Any) -> str:
         return f"key {error['input']!r} of {'.'.join(key.split('.')[:-2])}: put it in quotes"
     if error["type"] == "missing":
         return f"key {key!r} is missing: add it"
-    return (
-        f"{key or 'params'} = {error['input']!r}: {error['msg']}"
-        if key and not isinstance(error["input"], dict)
-        else ": ".join(filter(None, [key, error["msg"].removeprefix("Value error, ")]))
-    )
+    message = error["msg"].removeprefix("Value error, ")
+    if key and not isinstance(error["input"], dict):
+        return f"{key} = {error['input']!r}: {message}"
+    return ": ".join(filter(None, [key, message]))

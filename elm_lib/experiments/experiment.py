@@ -39,6 +39,12 @@ def _check_train_keys(train: dict[str, Any]) -> dict[str, Any]:
     return train
 
 
+def _check_different(values: list[Any]) -> list[Any]:
+    if not values or twice(values):
+        raise ValueError("give at least one, none twice")
+    return values
+
+
 class Change(Strict):
     """What is different at one value of `vary`, say another data set of the same collection."""
 
@@ -60,9 +66,9 @@ class Experiment(Strict):
     model: dict[str, Any]
     task: dict[str, Any]  # options of elm_lib.datasets.<data>
     vary: str  # an argument of model or of task
-    values: list[Any]
+    values: Annotated[list[Any], AfterValidator(_check_different)]
     train: Train
-    seeds: list[NonNegativeInt]
+    seeds: Annotated[list[NonNegativeInt], AfterValidator(_check_different)]
     seconds_a_step: Seconds  # of `model` and `task` as they stand
     each: dict[str, Change] = {}  # value of `vary` -> keys of model and train that replace those above
 
@@ -70,8 +76,6 @@ class Experiment(Strict):
     def _vary_is_known(self):
         if (self.vary in self.model) == (self.vary in self.task):
             raise ValueError(f"vary: {self.vary!r} must be an argument of model or of task, of one alone")
-        if not self.values or not self.seeds or twice(self.values) or twice(self.seeds):
-            raise ValueError(f"values = {self.values}, seeds = {self.seeds}: at least one of each, none twice")
         strange = set(self.each) - set(map(str, self.values))
         if strange:
             raise ValueError(f"each: {sorted(strange)} is none of values = {self.values}")

@@ -58,7 +58,7 @@ SMOKE, DESK = (("profiles", name) for name in ("smoke", "desk"))
         (_set(*NEURONIO, "neuronio_elm", "data", "shd"), ["experiments.neuronio", "neuronio_elm", "data"]),
         (_set(*NEURONIO, "typo", 3), ["experiments.neuronio.typo = 3"]),
         (_set(*NEURONIO, "shared", 3), ["experiments.neuronio", "shared"]),
-        (_set(*SHD, "shared", "values", [2, 2]), ["experiments.shd.shd_elm", "[2, 2]", "none twice"]),
+        (_set(*SHD, "shared", "values", [2, 2]), ["experiments.shd.shared.values = [2, 2]", "none twice"]),
         (
             _set(*SHD, "lra_elm", {"model": {"kind": "elm"}, "seconds_a_step": {"cpu": 1.0, "cuda": 1.0}}),
             ["two groups"],
@@ -68,8 +68,14 @@ SMOKE, DESK = (("profiles", name) for name in ("smoke", "desk"))
         (_set(*LRA, "shared", "each", "text", "train", "rate", 1), ["unknown key 'experiments.lra.shared.each.text"]),
         (_set(*SMOKE, "points", "typo", {}), ["profiles.smoke.points", "typo"]),
         (_set(*SMOKE, "points", "shd", "typo", [1]), ["profiles.smoke.points.shd: 'typo'", "shd_elm"]),
-        (_set(*SMOKE, "points", "shd", "shd_elm", [3]), ["profiles.smoke.points.shd.shd_elm = [3]", "or 'all'"]),
-        (_set(*SMOKE, "points", "shd", "shd_elm", None), ["profiles.smoke.points.shd.shd_elm = None", "or 'all'"]),
+        (
+            _set(*SMOKE, "points", "shd", "shd_elm", [3]),
+            ["profiles.smoke.points.shd.shd_elm = [3]", "give 'all' or a list"],
+        ),
+        (
+            _set(*SMOKE, "points", "shd", "shd_elm", None),
+            ["profiles.smoke.points.shd.shd_elm = None", "give 'all' or a list"],
+        ),
         (_set(*SMOKE, "points", "shd", "shd_elm", [100, 100]), ["shd_elm = [100, 100]", "none twice"]),
         (_set(*SMOKE, "lra", "retrieval", None), ["profiles.smoke.lra", "['retrieval']", "out of points"]),
         (lambda raw: raw["profiles"]["smoke"]["caps"].pop("shd"), ["profiles.smoke.caps", "shd"]),
