@@ -96,7 +96,8 @@ def points(name: str, experiment: Experiment, values: list[Any], caps: list[Caps
 
 def _budgets(said: dict[str, Any], experiment: Experiment, value: Any) -> dict[Train, tuple[int, ...]]:
     """Seeds by budget; budgets that come to the same are one, with the seeds of the larger."""
-    keys, found = {key: said[key] for key in Cap.model_fields if key in said}, {}
+    keys = {key: said[key] for key in Cap.model_fields if key in said}
+    found: dict[Train, tuple[int, ...]] = {}
     for budget in said.get("budgets", [{}]):
         cap = Cap.model_validate(keys | budget)
         train, seeds = cap.of(experiment.train_at(value)), tuple(experiment.seeds[: cap.seeds])
@@ -106,8 +107,8 @@ def _budgets(said: dict[str, Any], experiment: Experiment, value: Any) -> dict[T
 
 def _scaled(experiment: Experiment, value: Any) -> Seconds:
     """Seconds a step at a value: in proportion to the samples' time steps and to the batch size."""
-    steps = task_class(experiment.data).steps
-    ratio = steps(**experiment.options_at(value)) / steps(**experiment.task)
+    task: Any = task_class(experiment.data)
+    ratio = task.steps(**experiment.options_at(value)) / task.steps(**experiment.task)
     ratio *= experiment.train_at(value).batch_size / experiment.train.batch_size
     return Seconds(cpu=ratio * experiment.seconds_a_step.cpu, cuda=ratio * experiment.seconds_a_step.cuda)
 

@@ -129,7 +129,7 @@ def _faults(params: Params, limits: Profile) -> Iterator[str]:
                     f"none twice: it has {experiment.values}"
                 )
             run = experiment.values if values == ALL else values
-            asked = {experiment.options_at(value).get("name") for value in run} & unprepared
+            asked = {experiment.options_at(value).get("name", "") for value in run} & unprepared
             if experiment.data == "lra" and asked:
                 yield (
                     f"lra has null for {sorted(asked)}, which points.{group}.{name} = {values!r} asks for: "
@@ -168,9 +168,10 @@ def _key(loc: tuple[str | int, ...], raw: Any) -> str:
 
 def _is_there(place: tuple[str | int, ...], raw: Any) -> bool:
     for part in place:
-        if not ((isinstance(raw, dict) and part in raw) or (isinstance(raw, list) and part in range(len(raw)))):
+        try:
+            raw = raw[part]
+        except (KeyError, IndexError, TypeError):
             return False
-        raw = raw[part]
     return True
 
 

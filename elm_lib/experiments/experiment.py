@@ -28,10 +28,12 @@ def twice(values: list[Any]) -> list[Any]:
     return [value for k, value in enumerate(values) if value in values[:k]]
 
 
-_TRAIN_HINTS = get_type_hints(Train, include_extras=True)
-_TrainPart = create_model(
-    "TrainPart", __base__=Strict, **{name: (_TRAIN_HINTS[name], None) for name in Train.model_fields}
-)
+_TRAIN_PART: dict[str, Any] = {
+    name: (hint, None)
+    for name, hint in get_type_hints(Train, include_extras=True).items()
+    if name in Train.model_fields
+}
+_TrainPart = create_model("TrainPart", __base__=Strict, **_TRAIN_PART)  # Train, of which every key may be left out
 
 
 def _check_train_keys(train: dict[str, Any]) -> dict[str, Any]:
