@@ -1,0 +1,29 @@
+"""Parameters and FLOPs of the models of params.yaml. They need no training."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from elm_lib.datasets import task_class
+from elm_lib.experiments.config import Params
+from elm_lib.models import cost
+from elm_lib.models.registry import build
+
+
+def counts(params: Params, experiment: str, size, **changes: Any) -> tuple[int, int]:
+    """Trainable parameters, and FLOPs of one sample, of an experiment's model at a size; changes: arguments of it that differ."""
+    found = params.experiment(experiment)
+    model = found.model_at(size) | changes
+    return _counts(found.data, json.dumps(found.options_at(size)), json.dumps(model))
+
+
+@lru_cache(maxsize=None)
+def _counts(data: str, options: str, model: str) -> tuple[int, int]:
+    task, arguments = task_class(data), json.loads(options)
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and thrown away
+        built = build(json.loads(model), **task.sizes(**arguments))
+    return cost.parameters(built), cost.count(built, task.steps(**arguments))
