@@ -12,7 +12,7 @@ import numpy as np
 
 from elm_lib.paper import bootstrap
 from elm_lib.paper.points import Point, Runs, points
-from elm_lib.paper.verdict import FULL, Claim, Likeness, Origin, Verdict, judge
+from elm_lib.paper.verdict import FULL, Claim, Origin, Verdict, judge
 
 Side = dict[Any, Point]  # by size
 Limit = Callable[[str, Any], float]  # (model, size) -> the score above which something was learned
