@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ def counts(params: Params, experiment: str, size, **changes: Any) -> tuple[int, 
     return _counts(found.data, json.dumps(found.options_at(size)), json.dumps(model))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _counts(data: str, options: str, model: str) -> tuple[int, int]:
     task, arguments = task_class(data), json.loads(options)
     with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and thrown away
