@@ -1,1 +1,1 @@
-"""The paper's figures, one file a data set, one style."""
+"""The paper's figures: `style` is the one look, then one file a data set."""

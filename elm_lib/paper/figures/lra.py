@@ -1,22 +1,24 @@
-"""What the Long Range Arena's samples look like."""
+"""What the Long Range Arena's samples look like, and Figure S8: the synapse timescale on Pathfinder-X."""
 
 from __future__ import annotations
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
 from elm_lib.datasets.lra.schema import FIRST_SYMBOL, Split
 from elm_lib.datasets.lra.text import decode
+from elm_lib.paper.figures import style
 from elm_lib.simulate.symbols import listops
 
 
 def pictures(splits: dict[str, Split], n: int = 4) -> Figure:
     """The first n pictures of each split given, {title: split}, one split a row; the class above each."""
     figure, axes = plt.subplots(
-        len(splits), n, figsize=(1.5 * n, 1.65 * len(splits)), squeeze=False, constrained_layout=True
+        len(splits), n, figsize=(1.5 * n, 1.65 * len(splits)), squeeze=False, layout="constrained"
     )
-    for row, (title, split) in zip(axes, splits.items()):
+    for row, (title, split) in zip(axes, splits.items(), strict=True):
         for i, axis in enumerate(row):
             axis.set(xticks=[], yticks=[])
             if i < len(split):
@@ -44,7 +46,35 @@ def summary(splits: dict[str, Split]) -> list[str]:
     for name, split in splits.items():
         lengths, largest = split.lengths, np.bincount(split.label).max() / len(split)
         lines.append(
-            f"{split.task:12s} {name:5s} {len(split):6d} samples, {np.median(lengths):7.0f} symbols, at most {lengths.max():5d}; "
-            f"most frequent class {100 * largest:5.1f} %"
+            f"{split.task:12s} {name:5s} {len(split):6d} samples, {np.median(lengths):7.0f} symbols, "
+            f"at most {lengths.max():5d}; most frequent class {100 * largest:5.1f} %"
         )
     return lines
+
+
+def tau_s(table: pd.DataFrame, label: str) -> Figure:
+    """Figure S8: mean and maximum test accuracy (%) of the ELM over tau_s (ms).
+
+    table  size, test_mean, test_std, test_max, seeds (the form of `paper.lra.averages`); empty where nothing was run
+    label  where ours come from
+    """
+    figure, axis = plt.subplots(figsize=(4.2, 3.1), layout="constrained")
+    published = style.read_off("Fig S8").assign(percent=lambda points: 100 * points.value)
+    ours = table.assign(model="ELM")
+    shapes = {"mean": {"marker": "s", "linestyle": "-"}, "maximum": {"marker": "^", "linestyle": "--"}}
+    for (name, shape), short in zip(shapes.items(), ("mean", "max"), strict=True):
+        theirs = published[published.model == f"ELM {short}"].assign(model="ELM")
+        style.curves(
+            axis, theirs.rename(columns={"x": "size", "percent": "test_mean"}), "size", "test", "published", **shape
+        )
+        # a maximum has no error bar
+        mine = ours if name == "mean" else ours.assign(test_mean=ours.test_max, test_std=np.nan)
+        style.curves(axis, mine, "size", "test", "ours", **shape)
+    axis.axhline(50, color="grey", **style.LOOKS["chance"])
+    axis.set(xlabel=r"$\tau_s$ (ms)", ylabel="test accuracy (%)", xlim=(0, 310), ylim=(45, 100))
+    axis.set_title("ELM on Pathfinder-X (published: read off the picture)", fontsize=7)
+    if table.test_mean.notna().sum() == 0:
+        style.not_run(axis, y=0.9)
+    style.legend(figure, (), ("ours", "published", "chance"), more=shapes)
+    style.origin(figure, label)
+    return figure

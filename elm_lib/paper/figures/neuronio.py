@@ -1,37 +1,49 @@
-"""Figures 2, 4, S1 and S9: models fitted to a biophysical neuron."""
+"""Figures 2, 4, S1 and S9: models fitted to a biophysical neuron.
+
+Figures 2a, 4b and S9 show one stretch of one simulation. It is kept in a small file, a dict of arrays called `shown`, so
+that no figure reads the data set:
+
+    n, start_ms, stop_ms   simulation, and the stretch of T = stop_ms - start_ms that is shown
+    lead_ms                input kept before start_ms, so that a neuron can be run from its zero state
+    time, channel          (n_in,) uint16: input spikes; time in ms from start_ms - lead_ms, channel 0..1277
+    spike                  (n_out,) uint16: output spikes from start_ms to stop_ms, in ms from start_ms
+    soma                   (T,) float16 mV, action potentials included
+    p, v                   (T,) float16: predicted spike probability, and voltage in mV; absent without a model
+"""
 
 from __future__ import annotations
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import seaborn as sns
 import torch
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, FigureBase
 
-from elm_lib.datasets.neuronio.schema import SimulationSet, unscale_voltage
-from elm_lib.paper.figures.simulations import raster, sample
-from elm_lib.paper.figures.style import COLORS
+from elm_lib.datasets.neuronio.schema import N_CHANNELS, SOMA_CAP_MV, SimulationSet, channel_sign, unscale_voltage
+from elm_lib.paper.figures import style
+from elm_lib.paper.verdict import PUBLISHED
 
-THRESHOLD = 0.991  # AUC, "sufficiently good" spike prediction; a TCN of 10 M parameters reached it (Beniaguev et al. 2021, doi:10.1016/j.neuron.2021.07.002)
+# AUC, "sufficiently good" spike prediction; a TCN of 10 M parameters reached it (Beniaguev et al. 2021,
+# doi:10.1016/j.neuron.2021.07.002)
+THRESHOLD = 0.991
+LEAD_MS = 500
+MODELS = ("Branch-ELM", "ELM", "LSTM")
+COSTS = {"parameters": "trainable parameters", "flops": "FLOPs for a 500 ms sample"}
+# score -> axis, and from where to where models are told apart
+SCORES = {"rmse": ("voltage RMSE (mV)", 0.55, 0.95), "auc": ("spike AUC", 0.97, 0.995)}
+
+Shown = dict[str, np.ndarray]
 
 
-def data_and_results(
-    simulations: SimulationSet,
-    n: int,
-    start_ms: int,
-    stop_ms: int,
-    ours: pd.DataFrame,
-    published: pd.DataFrame,
-    label: str,
-) -> Figure:
-    """Figure 2: a) input and output of the biophysical neuron, simulation n from start_ms to stop_ms; b, c) as `scores`."""
-    figure = plt.figure(figsize=(9, 2.8), constrained_layout=True)
-    left, right = figure.subfigures(1, 2, width_ratios=[1, 1.9])
-    sample(simulations, n, start_ms, stop_ms, left)
-    left.axes[0].set_title("a) biophysical neuron: input spikes, soma", loc="left")
-    scores(ours, published, label, figure=right)
-    for axis, letter in zip(right.axes, "bc", strict=True):
-        axis.set_title(f"{letter})", loc="left")
+def data_and_results(shown: Shown | None, ours: pd.DataFrame, published: pd.DataFrame, label: str) -> Figure:
+    """Figure 2: a) input and output of the biophysical neuron; b, c) as `scores`."""
+    figure = plt.figure(figsize=(style.PAGE, 2.9), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=[1, 2.1])
+    _input_and_soma(left, shown, "a) biophysical neuron")
+    scores(ours, published, "", figure=right, letters="bc")
+    style.origin(figure, label)
     return figure
 
 
@@ -40,162 +52,260 @@ def scores(
     published: pd.DataFrame,
     label: str,
     x: str = "parameters",
-    figure: Figure | SubFigure | None = None,
-) -> Figure | SubFigure:
+    figure: FigureBase | None = None,
+    letters: str = "ab",
+) -> FigureBase:
     """Figure 2 b, c (x = "parameters") or S1 (x = "flops"): voltage RMSE and spike AUC against the cost of a model.
 
-    ours       model, parameters, flops, rmse_mean, rmse_std, auc_mean, auc_std, a row each model and size
-    published  the same columns; drawn pale, with the published standard deviations
-    label      where ours come from: profile, data, budget
+    ours       model, parameters, flops, rmse_mean, rmse_std, auc_mean, auc_std, seeds, a row each model and size; where
+               there are some, rmse_error and auc_error (of a single run) and budget
+    published  the same columns but seeds; drawn pale, with the published standard deviations. The TCN's are read off the
+               picture, which gives no FLOPs of it
+    label      where ours come from; "" where the figure around says it
     """
-    figure = figure or plt.figure(figsize=(6.6, 2.8), constrained_layout=True)
-    axes = figure.subplots(1, 2)
-    for axis, score, name in zip(axes, ("rmse", "auc"), ("voltage RMSE (mV)", "spike AUC"), strict=True):
-        for model in ("LSTM", "ELM", "Branch-ELM"):
-            theirs, mine = published[published.model == model], ours[ours.model == model]
-            style = {"color": COLORS[model], "capsize": 2}
-            axis.errorbar(
-                theirs[x], theirs[f"{score}_mean"], theirs[f"{score}_std"], alpha=0.35, marker="o", ls="-", **style
-            )
-            axis.errorbar(
-                mine[x], mine[f"{score}_mean"], mine[f"{score}_std"], marker="s", ls="--", label=model, **style
-            )
-        axis.set(
-            xscale="log",
-            xlabel="trainable parameters" if x == "parameters" else "FLOPs for a 500 ms sample",
-            ylabel=name,
-        )
-    _cut_off(axes[1], ours, x)
-    axes[1].axhline(THRESHOLD, color=COLORS["TCN"], lw=0.8, ls=":", zorder=0)
-    axes[1].set_title(
-        "dotted: 0.991, which took a TCN of 10 M parameters", loc="right", fontsize=5.5, color=COLORS["TCN"]
-    )
-    marks = [
-        axes[0].plot([], [], color="grey", marker=marker, ls=line, alpha=alpha, label=name)[0]
-        for marker, line, alpha, name in (("s", "--", 1, "this run"), ("o", "-", 0.35, "published"))
-    ]
-    axes[0].legend(handles=marks, loc="upper right")
-    axes[1].legend(loc="lower right")
-    figure.suptitle(label, fontsize=7, color="grey")
+    figure = figure or plt.figure(figsize=(5.4, 3.0), layout="constrained")
+    cited = x == "parameters"
+    for axis, letter, (score, (name, least, most)) in zip(figure.subplots(1, 2), letters, SCORES.items(), strict=True):
+        if cited:
+            style.curves(axis, _cited_tcn(score), "parameters", score, "published", linestyle="none")
+        style.curves(axis, published, x, score, "published")
+        style.curves(axis, ours, x, score, "ours")
+        axis.set(xscale="log", xlabel=COSTS[x], ylabel=name)
+        axis.set_title(f"{letter})", loc="left")
+        _told_apart(axis, ours, x, score, least, most)
+        if ours[f"{score}_mean"].isna().all():
+            style.not_run(axis)
+        if score == "auc":
+            axis.axhline(THRESHOLD, **_THRESHOLD_LINE)
+    _legend(figure, ours, MODELS + ("TCN",) * cited, more={f"AUC {THRESHOLD}, good enough": _THRESHOLD_LINE})
+    if label:
+        style.origin(figure, label)
     return figure
 
 
-def branches(model, ours: pd.DataFrame, trace: dict, label: str) -> Figure:
-    """Figure 4: a) the branch scheme, as this model has it; b) its prediction; c) true-positive rate at a low false-positive rate.
+def branches(model, ours: pd.DataFrame, shown: Shown | None, label: str) -> Figure:
+    """Figure 4: a) the branch scheme, as this model has it; b) its prediction; c) true-positive rate at a low
+    false-positive rate, where published points are read off the picture.
 
-    model    a BranchELM;  trace  from `trace`
-    ours     model, parameters, tp_mean, tp_std (the paper gives no numbers for c)
+    model    a BranchELM
+    ours     model, parameters, tp_mean, tp_std, seeds; where there are some, tp_error and budget
+    shown    with a prediction; None where no model was trained
+    label    where ours come from
     """
-    figure = plt.figure(figsize=(7.2, 4.2), constrained_layout=True)
-    grid = figure.add_gridspec(2, 3, height_ratios=[1, 1])
-    axis = figure.add_subplot(grid[0, :2])
-    index, mask = (a.view(model.d_tree, -1).numpy() for a in (model.routing_index, model.routing_mask))
+    figure = plt.figure(figsize=(style.PAGE, 4.6), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=[1.35, 1])
+    left, right = above.subplots(1, 2, width_ratios=[1.25, 1])
+    index, mask = (a.view(model.d_tree, -1).cpu().numpy() for a in (model.routing_index, model.routing_mask))
     for b in range(model.d_tree):
         inputs = index[b][mask[b]]
-        axis.plot([inputs.min(), inputs.max()], [b, b], color=COLORS["Branch-ELM"], lw=1)
-    axis.set(
-        xlabel="input (excitatory and inhibitory synapses along the dendrite)",
-        ylabel="branch",
-        title=rf"a) $d_\mathrm{{tree}}$ = {model.d_tree} branches of $d_\mathrm{{brch}}$ = {model.d_brch} neighbouring synapses",
-    )
-    axis = figure.add_subplot(grid[0, 2])
-    for name, group in ours.groupby("model"):
-        axis.errorbar(
-            group.parameters,
-            group.tp_mean,
-            group.tp_std,
-            marker="s",
-            ls="--",
-            capsize=2,
-            color=COLORS[name],
-            label=name,
-        )
-    axis.set(xscale="log", xlabel="trainable parameters", ylabel="TP rate at FP rate 0.0025", title="c) spikes found")
-    axis.legend()
-    inner = grid[1, :].subgridspec(2, 1, height_ratios=[2, 1])
+        if len(inputs):
+            left.plot([inputs.min(), inputs.max()], [b, b], color=style.COLORS["Branch-ELM"], lw=1.2)
+    left.set(xlabel="synapse along the dendrite", ylabel="branch", xlim=(0, model.input_size))
+    sizes = rf"$d_\mathrm{{tree}}$ = {model.d_tree} branches, $d_\mathrm{{brch}}$ = {model.d_brch} synapses each"
+    left.set_title(f"a) {sizes}", loc="left")
+
+    published = _published_tp()
+    style.curves(right, published, "parameters", "tp", "published")
+    style.curves(right, ours, "parameters", "tp", "ours")
+    right.set(xscale="log", xlabel=COSTS["parameters"], ylabel="TP rate at FP rate 0.0025")
+    right.set_title("c) spikes found", loc="left")
+    if ours.tp_mean.isna().all():
+        style.not_run(right, y=0.05)
+    _legend(above, ours, published.model.unique(), published="published, read off the picture", score="tp")
     _prediction(
-        figure.add_subplot(inner[0]),
-        figure.add_subplot(inner[1]),
-        trace,
+        *below.subplots(2, 1, sharex=True, height_ratios=[2, 1]),
+        shown,
         "b) prediction of a simulation never trained on, in one go",
     )
-    figure.suptitle(label, fontsize=7, color="grey")
+    below.axes[1].set_xlabel("time (ms)")
+    style.origin(figure, label)
     return figure
 
 
-def dynamics(simulations: SimulationSet, n: int, trace: dict, label: str, n_synapse: int = 20) -> Figure:
-    """Figure S9: a) input, b) prediction, c) some synapses or branches, d) all memory units, over the traced time."""
+def dynamics(model, shown: Shown | None, label: str, n_synapse: int = 20) -> Figure:
+    """Figure S9: a) input, b) prediction, c) some synapses or branches, d) all memory units.
+
+    model  the neuron that made the prediction, run over the stored input; None where none was trained
+    """
     figure, axes = plt.subplots(
-        5, 1, figsize=(6.6, 7.4), sharex=True, height_ratios=[2, 1.4, 0.7, 1.6, 1.6], constrained_layout=True
+        5, 1, figsize=(style.PAGE, 7.6), sharex=True, height_ratios=[2, 1.4, 0.7, 1.6, 1.6], layout="constrained"
     )
-    time = trace["time_ms"]
-    raster(axes[0], simulations.dense(n, int(time[0]), int(time[-1]) + 1), int(time[0]))
+    if shown is None:
+        style.not_run(axes[0])
+    else:
+        raster(axes[0], shown)
+        axes[0].set_xlim(int(shown["start_ms"]), int(shown["stop_ms"]))
     axes[0].set_title("a) synaptic input: excitatory red, inhibitory blue", loc="left")
-    _prediction(axes[1], axes[2], trace, "b) prediction and target")
-    s = trace["s"]
-    chosen = np.sort(np.random.default_rng(0).choice(s.shape[1], min(n_synapse, s.shape[1]), replace=False))
-    axes[3].plot(time, s[:, chosen], lw=0.6)
-    axes[3].set_title(f"c) {len(chosen)} of {s.shape[1]} {trace['s_name']}", loc="left")
-    axes[4].plot(time, trace["m"], lw=0.6)
-    axes[4].set_title(f"d) all {trace['m'].shape[1]} memory units", loc="left")
+    _prediction(axes[1], axes[2], shown, "b) prediction and target")
+    axes[3].set_title("c) synapse traces", loc="left")
+    axes[4].set_title("d) memory units", loc="left")
     axes[4].set_xlabel("time (ms)")
-    figure.suptitle(label, fontsize=7, color="grey")
+    style.origin(figure, label)
+    if model is None or shown is None:
+        for axis in axes[3:]:
+            style.not_run(axis)
+        return figure
+
+    inner = trace(model, shown)
+    time, s, m = inner["time_ms"], inner["s"], inner["m"]
+    chosen = np.sort(np.random.default_rng(0).choice(s.shape[1], min(n_synapse, s.shape[1]), replace=False))
+    for colour, k in zip(sns.color_palette("husl", len(chosen)), chosen, strict=True):
+        axes[3].plot(time, s[:, k], lw=0.5, alpha=0.9, color=colour)
+    axes[3].set(ylabel=r"$s$")
+    axes[3].set_title(f"c) {len(chosen)} of {s.shape[1]} {inner['s_name']}", loc="left")
+    scale = plt.Normalize(*np.log10(inner["tau_m"][[0, -1]] if len(m.T) > 1 else [1, 100]))
+    colours = plt.get_cmap("viridis_r")
+    for k in np.argsort(-inner["tau_m"], kind="stable"):
+        axes[4].plot(time, m[:, k], lw=0.7, color=colours(scale(np.log10(inner["tau_m"][k]))))
+    axes[4].set(ylabel=r"$m$")
+    axes[4].set_title(f"d) all {m.shape[1]} memory units", loc="left")
     return figure
+
+
+def sample(simulations: SimulationSet, n: int, start_ms: int, stop_ms: int) -> Figure:
+    """What goes into the biophysical neuron (spikes of 1278 synapses) and what comes out (soma voltage)."""
+    figure = plt.figure(figsize=(4.2, 2.8), layout="constrained")
+    _input_and_soma(figure, stretch(simulations, n, start_ms, stop_ms), "")
+    return figure
+
+
+# ---- the stretch of a simulation that is shown ------------------------------------------------------------------------
+
+
+def stretch(simulations: SimulationSet, n: int, start_ms: int, stop_ms: int, model=None) -> Shown:
+    """`shown` of simulation n from start_ms to stop_ms, see above; with a model, its prediction too."""
+    begin = max(0, start_ms - LEAD_MS)
+    file, k = simulations[n]
+    row_ptr, channel, voltage, spike = file.window(k, begin, stop_ms)
+    lead = start_ms - begin
+    scalars = {"n": n, "start_ms": start_ms, "stop_ms": stop_ms, "lead_ms": lead}
+    shown = {name: np.int64(value) for name, value in scalars.items()} | {
+        "time": np.repeat(np.arange(len(row_ptr) - 1), np.diff(row_ptr)).astype(np.uint16),
+        "channel": channel.astype(np.uint16),
+        "spike": (spike[spike >= lead] - lead).astype(np.uint16),
+        "soma": voltage[lead:].astype(np.float16),
+    }
+    if model is None:
+        return shown
+    run = trace(model, shown)
+    return shown | {"p": run["p"].astype(np.float16), "v": run["voltage"].astype(np.float16)}
 
 
 @torch.no_grad()
-def trace(model, simulations: SimulationSet, n: int, start_ms: int, stop_ms: int) -> dict[str, np.ndarray]:
-    """Run a neuron over simulation n from start_ms - 500 in one go and keep its inner life from start_ms to stop_ms.
+def trace(model, shown: Shown) -> dict[str, np.ndarray]:
+    """Run a neuron over the stored input from its zero state, in one go, and keep its inner life from start_ms on.
 
-    Returns time_ms (T,), p (T,) spike probability, voltage (T,) mV, s (T, n_trace), m (T, d_m), and the targets
-    spike (T,), soma (T,) mV, capped; s_name says what s holds.
+    model    a module with `step`, `input_size` and `tau_m`; y has the spike logit and the scaled voltage
+    Returns  time_ms (T,), p (T,) spike probability, voltage (T,) mV, s (T, n_trace), m (T, d_m), tau_m (d_m,) ms;
+             s_name says what s holds.
     """
-    begin = max(0, start_ms - 500)
-    x = torch.from_numpy(simulations.dense(n, begin, stop_ms)).unsqueeze(1)
+    start, stop, lead = (int(shown[name]) for name in ("start_ms", "stop_ms", "lead_ms"))
+    x = np.zeros((lead + stop - start, 1, N_CHANNELS), np.float32)
+    x[shown["time"], 0, shown["channel"]] = channel_sign(shown["channel"])
     state, kept = None, {"p": [], "voltage": [], "s": [], "m": []}
-    for t in range(x.shape[0]):
-        y, state = model.step(x[t], state)
-        for key, value in zip(
-            kept, (torch.sigmoid(y[0, 0]), unscale_voltage(y[0, 1]), state[0][0], state[1][0]), strict=True
-        ):
-            kept[key].append(value.numpy())
-    spike, voltage = simulations.targets(n, start_ms, stop_ms)
-    result = {key: np.stack(value)[start_ms - begin :] for key, value in kept.items()}
+    for x_t in torch.from_numpy(x):
+        y, state = model.step(x_t, state)
+        values = torch.sigmoid(y[0, 0]), unscale_voltage(y[0, 1]), state[0][0], state[1][0]
+        for name, value in zip(kept, values, strict=True):
+            kept[name].append(value.numpy())
+    result = {name: np.stack(values)[lead:] for name, values in kept.items()}
     name = "synapse traces" if result["s"].shape[1] == model.input_size else "branch traces"
-    return result | {
-        "time_ms": np.arange(start_ms, stop_ms),
-        "spike": spike,
-        "soma": unscale_voltage(voltage),
-        "s_name": name,
-    }
+    return result | {"time_ms": np.arange(start, stop), "s_name": name, "tau_m": model.tau_m.numpy()}
 
 
-def _prediction(above, below, trace: dict, title: str) -> None:
-    time = trace["time_ms"]
-    above.plot(time, trace["soma"], color=COLORS["target"], lw=0.9, label="biophysical neuron")
-    above.plot(time, trace["voltage"], color=COLORS["ELM"], lw=0.9, label="model")
-    above.set(ylabel="soma (mV)")
+def liveliest(simulations: SimulationSet, span_ms: int, least_ms: int = LEAD_MS) -> tuple[int, int]:
+    """Simulation and start (ms) of the span whose number of output spikes is nearest to 8: neither silent nor a burst."""
+    best = (float("inf"), 0, least_ms)
+    for n in range(len(simulations)):
+        spike, _ = simulations.targets(n)
+        counts = np.convolve(spike, np.ones(span_ms), "valid")[least_ms::50]
+        if len(counts):
+            k = int(np.argmin(np.abs(counts - 8)))
+            best = min(best, (abs(float(counts[k]) - 8), n, least_ms + 50 * k))
+    return best[1:]
+
+
+# ---- parts of figures -----------------------------------------------------------------------------------------------
+
+
+def raster(axis: Axes, shown: Shown) -> None:
+    """Input spikes from start_ms on, a dot each: excitatory red, inhibitory blue."""
+    time = shown["time"].astype(int) - int(shown["lead_ms"])
+    now = time >= 0
+    time, channel = time[now] + int(shown["start_ms"]), shown["channel"][now]
+    excitatory = channel_sign(channel) > 0
+    for chosen, colour in ((excitatory, style.EXCITATORY), (~excitatory, style.INHIBITORY)):
+        axis.scatter(time[chosen], channel[chosen], s=0.25, color=colour, lw=0, rasterized=True)
+    axis.set(ylabel="synapse", ylim=(0, N_CHANNELS))
+
+
+def _input_and_soma(figure: FigureBase, shown: Shown | None, title: str) -> None:
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     above.set_title(title, loc="left")
-    above.legend(loc="upper left", ncols=2)
-    below.plot(time, trace["p"], color=COLORS["ELM"], lw=0.9)
-    below.vlines(time[trace["spike"] > 0.5], 0, 1, color=COLORS["target"], lw=0.6, alpha=0.6)
-    below.set(ylabel="p(spike)", ylim=(0, 1))
-
-
-def _cut_off(axis, ours: pd.DataFrame, x: str, least: float = 0.93) -> None:
-    """Keep the AUC axis where models are told apart; a point below is marked at the edge with its value."""
-    below = ours[ours.auc_mean < least]
-    if ours.auc_mean.max() < least or below.empty:
+    below.set(xlabel="time (ms)", ylabel="soma (mV)")
+    if shown is None:
+        style.not_run(above)
         return
-    axis.set_ylim(least, 0.998)
-    for row in below.itertuples():
+    raster(above, shown)
+    below.plot(np.arange(shown["start_ms"], shown["stop_ms"]), shown["soma"], color=style.TARGET, lw=0.7)
+    below.set_xlim(int(shown["start_ms"]), int(shown["stop_ms"]))
+
+
+def _prediction(above: Axes, below: Axes, shown: Shown | None, title: str) -> None:
+    above.set_title(title, loc="left")
+    above.set(ylabel="soma (mV)")
+    below.set(ylabel="p(spike)", ylim=(0, 1), yticks=(0, 1))
+    if shown is None or "p" not in shown:
+        style.not_run(above)
+        return
+    start, stop = int(shown["start_ms"]), int(shown["stop_ms"])
+    time, soma = np.arange(start, stop), np.minimum(shown["soma"].astype(float), SOMA_CAP_MV)
+    above.plot(time, soma, color=style.TARGET, lw=0.9, label="biophysical neuron")
+    above.plot(time, shown["v"], color=style.COLORS["Branch-ELM"], lw=0.9, label="model")
+    above.set_xlim(start, stop)
+    above.legend(loc="lower right", bbox_to_anchor=(1, 0.97), ncols=2, borderpad=0)
+    below.vlines(start + shown["spike"].astype(int), 0, 1, color=style.TARGET, lw=0.6, alpha=0.6)
+    below.plot(time, shown["p"], color=style.COLORS["Branch-ELM"], lw=0.9)
+
+
+_THRESHOLD_LINE = {"color": style.COLORS["TCN"], "linewidth": 0.8, "linestyle": ":", "zorder": 0}
+
+
+def _legend(figure, ours, models, published="published", score="auc", more={}) -> None:
+    ran = ours.dropna(subset=[f"{score}_mean"])
+    looks = ["ours", published] if style.fullest(ran).all() else ["ours", "ours, of fewer steps", published]
+    style.legend(figure, models, looks, missing=set(MODELS) - set(ran.model), more=more)
+
+
+def _cited_tcn(score: str) -> pd.DataFrame:
+    points = style.read_off("Fig 2", {"rmse": "b", "auc": "c"}[score])
+    return points.rename(columns={"x": "parameters", "value": f"{score}_mean"})
+
+
+def _published_tp() -> pd.DataFrame:
+    """Figure 4 c: model, parameters, tp_mean. Its points are named by size; Tables S8 to S10 say their parameters."""
+    points = style.read_off("Fig 4", "c").rename(columns={"x": "size", "value": "tp_mean"})
+    sizes = pd.read_csv(PUBLISHED / "neuronio_models.csv").set_index(["model", "size"]).trainable_parameters
+    named = pd.MultiIndex.from_frame(points[["model", "size"]])
+    return points.assign(parameters=np.where(points.varied == "parameters", points["size"], sizes.reindex(named)))
+
+
+def _told_apart(axis: Axes, ours: pd.DataFrame, x: str, score: str, least: float, most: float) -> None:
+    """Keep an axis where models are told apart; one of ours outside is marked at the edge with its value."""
+    values = ours[f"{score}_mean"]
+    outside = ours[(values < least) | (values > most)]
+    if outside.empty or len(outside) == values.notna().sum():
+        return
+    edge = {"rmse": most, "auc": least}[score]  # the worse end
+    axis.set_ylim(**{"top" if score == "rmse" else "bottom": edge})
+    for row in outside.itertuples():
         axis.annotate(
-            f"{row.auc_mean:.2f}",
-            (getattr(row, x), least),
-            (0, 9),
+            f"{getattr(row, f'{score}_mean'):.2f}",
+            (getattr(row, x), edge),
+            (0, -12 if score == "rmse" else 9),
             textcoords="offset points",
             ha="center",
-            fontsize=6,
-            color=COLORS[row.model],
-            arrowprops={"arrowstyle": "->", "color": COLORS[row.model]},
+            fontsize=style.SMALL,
+            color=style.COLORS[row.model],
+            arrowprops={"arrowstyle": "->", "color": style.COLORS[row.model]},
         )

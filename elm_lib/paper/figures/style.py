@@ -1,51 +1,202 @@
-"""One look for every figure, and files that do not differ between two runs."""
+"""One look for every figure, and files that have the same bytes in every run."""
 
 from __future__ import annotations
 
 import re
+import textwrap
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import matplotlib
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, FigureBase
+from matplotlib.lines import Line2D
 
-# the paper's colours
-COLORS = {
-    "ELM": "#0173b2",
-    "Branch-ELM": "#56b4e9",
-    "LSTM": "#de8f05",
-    "TCN": "#d55e00",
-    "SNN": "#cc3311",
-    "target": "#222222",
-    "excitatory": "#d55e00",
-    "inhibitory": "#0173b2",
+from elm_lib.paper.verdict import PUBLISHED
+
+# The paper's colours are seaborn's colorblind palette. TCN and SNN are both red there; no figure shows the two together.
+_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _YELLOW, _LIGHT_BLUE = sns.color_palette(
+    "colorblind"
+).as_hex()
+COLORS = {"Branch-ELM": _LIGHT_BLUE, "ELM": _BLUE, "LSTM": _ORANGE, "SNN": _RED, "TCN": _RED}
+EXCITATORY, INHIBITORY, TARGET, NOTE = _RED, _BLUE, "#222222", "#666666"
+
+# what a mark looks like, by where its value comes from
+LOOKS = {
+    "ours": {"marker": "s", "linestyle": "-", "zorder": 3},
+    "ours, of fewer steps": {
+        "marker": "s",
+        "linestyle": "none",
+        "markerfacecolor": "none",
+        "markeredgecolor": "auto",
+        "zorder": 3,
+    },
+    "published": {"marker": "o", "linestyle": "-", "alpha": 0.35, "zorder": 2},
+    "chance": {"linestyle": ":", "linewidth": 0.8},
 }
 FORMATS = ("pdf", "png", "svg")
+SMALL = 6.5  # points: labels of origin, legends, notes
+PAGE = 7.2  # inches: width of a figure over the whole page
 
 
 def use() -> None:
-    """Set matplotlib up: sizes as printed (inches, points), fixed metadata."""
-    matplotlib.rcParams.update(
-        {
+    """Set seaborn and matplotlib up: sizes in inches and points as printed, fixed names inside of files.
+
+    The font comes with matplotlib, so that figures look the same on every machine.
+    """
+    sns.set_theme(
+        context="paper",
+        style="ticks",
+        palette="colorblind",
+        font="DejaVu Sans",
+        rc={
             "font.size": 8,
             "axes.titlesize": 8,
             "axes.labelsize": 8,
-            "legend.fontsize": 7,
+            "legend.fontsize": SMALL,
             "xtick.labelsize": 7,
             "ytick.labelsize": 7,
             "axes.spines.top": False,
             "axes.spines.right": False,
+            "axes.linewidth": 0.8,
+            "xtick.major.width": 0.8,
+            "ytick.major.width": 0.8,
+            "xtick.minor.width": 0.6,
+            "ytick.minor.width": 0.6,
+            "xtick.major.size": 3,
+            "ytick.major.size": 3,
+            "xtick.minor.size": 2,
+            "ytick.minor.size": 2,
+            "lines.linewidth": 1.2,
+            "lines.markersize": 4.5,
+            "legend.frameon": False,
             "figure.dpi": 110,
             "savefig.dpi": 200,
             "savefig.bbox": "tight",
-            "lines.linewidth": 1.2,
-            "lines.markersize": 4,
             "svg.hashsalt": "elm",
             "pdf.fonttype": 42,
-            "legend.frameon": False,
-        }
+        },
     )
 
 
-def save(figure, folder: str | Path, name: str) -> list[Path]:
+def curves(axis: Axes, table: pd.DataFrame, x: str, score: str, look: str, **change) -> None:
+    """Draw a score over a varied quantity, a colour each model, with error bars.
+
+    table  a row each point: model, the column `x`, <score>_mean, <score>_std, and where there are some: seeds,
+           <score>_error (the sampling error of a single run) and budget. Rows without a mean are left out.
+    look   "ours" or "published". Ours with less than the largest budget of their model are hollow and not joined.
+    change what differs from that look, as matplotlib's `Line2D` names it
+
+    A bar is the standard deviation over seeds as given; of one seed it is the sampling error, where that is known.
+    """
+    table = table.dropna(subset=[x, f"{score}_mean"])
+    whole = fullest(table)
+    for part, name in ((table[whole], look), (table[~whole], "ours, of fewer steps")):
+        if part.empty:
+            continue
+        sns.lineplot(
+            _ends(part, x, score),
+            x=x,
+            y="score",
+            hue="model",
+            palette=COLORS,
+            estimator="median",
+            errorbar=("pi", 100),
+            err_style="bars",
+            err_kws={"capsize": 2, "elinewidth": 0.9},
+            legend=False,
+            ax=axis,
+            **(LOOKS[name] | change),
+        )
+
+
+def _ends(table: pd.DataFrame, x: str, score: str) -> pd.DataFrame:
+    """Three rows a point: its value and both ends of its error bar, whose median and range are what is drawn."""
+    error = table.get(f"{score}_std", pd.Series(float("nan"), table.index))
+    if "seeds" in table:
+        sampling = table.get(f"{score}_error", pd.Series(float("nan"), table.index))
+        error = error.where(table.seeds > 1, sampling)
+    # two seeds of the same score would else give a bar of no height, of which only the caps are seen
+    error = error.astype(float).where(error > 0)
+    ends = [table[["model", x]].assign(score=table[f"{score}_mean"] + sign * error) for sign in (-1, 1)]
+    middle = table[["model", x]].assign(score=table[f"{score}_mean"])
+    return pd.concat([middle, *ends], ignore_index=True).dropna(subset=["score"])
+
+
+def fullest(table: pd.DataFrame) -> pd.Series:
+    """Whether each row has the largest budget of its model; all have where the table knows no budgets."""
+    if "budget" not in table:
+        return pd.Series(True, table.index)
+    return (table.budget == table.groupby("model").budget.transform("max")) | table.budget.isna()
+
+
+def read_off(figure: str, panel: str = "") -> pd.DataFrame:
+    """Points of a published figure, read off its picture: model, varied, x, score, value. E.g. `read_off("Fig 4", "c")`."""
+    points = pd.read_csv(PUBLISHED / "published_figures.csv", keep_default_na=False)
+    points = points[(points.figure == figure) & (points.panel == panel)]
+    return points.rename(columns={"value_read_off_the_picture": "value"}).reset_index(drop=True)
+
+
+def legend(
+    figure: FigureBase,
+    models: Iterable[str],
+    looks: Iterable[str],
+    missing: Iterable[str] = (),
+    more: Mapping[str, dict] = {},
+) -> None:
+    """One legend below a figure: a colour each model, then a mark each look, in grey.
+
+    models   in any order; drawn in that of `COLORS`. A TCN is only cited.
+    missing  those of the models that have no run
+    looks    names of `LOOKS`, or "published, read off the picture"
+    more     further marks by name, as matplotlib's `Line2D` takes them
+    """
+    missing, models, handles = set(missing), set(models), []
+    for model in COLORS:
+        if model in models:
+            note = " (cited)" if model == "TCN" else " (not run)" if model in missing else ""
+            handles.append(Line2D([], [], color=COLORS[model], linewidth=3, label=f"{model}{note}"))
+    for name, look in ({name: LOOKS[name.split(", read")[0]] for name in looks} | more).items():
+        look = {"color": "grey", "markeredgecolor": "w", "markeredgewidth": 0.75} | look
+        handles.append(Line2D([], [], label=name, **look))
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=min(len(handles), 4 if figure.bbox.width < 5.5 * figure.dpi else 8),
+        columnspacing=1.2,
+        handlelength=2.0,
+    )
+
+
+def origin(figure: FigureBase, text: str) -> None:
+    """Say above a figure where its numbers come from: in one line, or more where the figure is narrow."""
+    width = int(figure.bbox.width / figure.dpi * 72 / (0.52 * SMALL))
+    figure.suptitle(textwrap.fill(text, width), fontsize=SMALL, color=NOTE)
+
+
+def not_run(axis: Axes, text: str = "not run under this profile", y: float = 0.5) -> None:
+    """Write into a panel that ours is missing in it."""
+    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
+    axis.text(0.5, y, text, transform=axis.transAxes, ha="center", color=NOTE, fontsize=SMALL, bbox=box, zorder=5)
+
+
+def note(axis: Axes, text: str) -> None:
+    """A remark at the lower right of a panel's title line, in grey."""
+    axis.annotate(
+        text,
+        (1, 1),
+        (0, -1),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        ha="right",
+        va="top",
+        color=NOTE,
+        fontsize=SMALL - 0.5,
+    )
+
+
+def save(figure: Figure, folder: str | Path, name: str) -> list[Path]:
     """Write figure as pdf, png and svg; no dates, no versions inside. Returns the paths."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,8 +215,11 @@ def save(figure, folder: str | Path, name: str) -> list[Path]:
 
 
 def number_ids(svg: str) -> str:
-    """Clip paths and markers named by their order: matplotlib names them by a hash of coordinates, and a layout's last bit,
-    which no printed digit shows, can differ between two runs."""
+    """Name clip paths and markers by their order.
+
+    matplotlib names them by a hash of coordinates. The last bit of a layout, which no printed digit shows, can differ
+    between two runs.
+    """
     found: dict[str, str] = {}
 
     def numbered(match: re.Match) -> str:
