@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from elm_lib.paper.items import ITEMS
-from elm_lib.paper.verdict import TERMS, VERDICTS, kind
+from elm_lib.paper.verdict import NOT_KNOWN, TERMS, VERDICTS, kind
 from elm_lib.support.errors import DataError
 from elm_lib.support.files import write_text
 
@@ -15,47 +15,42 @@ MARKS = ("<!-- verdicts -->", "<!-- /verdicts -->")
 
 
 def markdown(verdicts: pd.DataFrame) -> str:
-    """The verdict table, a heading each item of the paper: rows of training runs that can be judged, and a line that counts the rest."""
+    """The verdict table as read from its CSV file, a heading each item of the paper: rows of training runs that can be judged, and a line that counts the rest."""
     kinds = verdicts.verdict.map(kind)
     counts = ", ".join(f"{n} {name}" for name in TERMS if (n := int((kinds == name).sum())))
     blocks = [f"{len(verdicts)} rows: {counts}. All of them: `{VERDICTS}`."]
     for claim, rows in verdicts.groupby("claim", sort=False):
-        blocks.append(f"### {claim}" + (f": {ITEMS[claim]}" if claim in ITEMS else ""))
-        of_runs = pd.to_numeric(rows.budget, errors="coerce").notna()
+        of_runs = rows.budget.notna()
         judged = rows[of_runs & (rows.verdict != "not comparable")]
+        counted = rows[~of_runs & (rows.verdict != "not run")]
+        said = [f"{(counted.verdict == 'reproduced').sum()} of {len(counted)} counts within tolerance"] * (
+            len(counted) > 0
+        )
+        for name in ("not comparable", "not run"):
+            n = int((rows.verdict == name).sum())
+            said += [f"{n} {name}"] * (n > 0)
+        blocks.append(f"### {claim}" + (f": {ITEMS[claim]}" if claim in ITEMS else ""))
         if len(judged):
-            columns = ["item", "published", "ours", "verdict", "seeds", "budget"]
-            blocks.append(
-                pd.DataFrame([_line(row) for _, row in judged.iterrows()], columns=columns).to_markdown(index=False)
-            )
-        rest = rows[~rows.index.isin(judged.index)]
-        counted = rest[~of_runs & (rest.verdict != "not run")]
-        said = [
-            f"{(counted.verdict == 'reproduced').sum()} of {len(counted)} counts within tolerance"
-            if len(counted)
-            else "",
-            *(f"{n} {name}" for name in ("not comparable", "not run") if (n := int((rest.verdict == name).sum()))),
-        ]
-        if any(said):
-            blocks.append("; ".join(filter(None, said)) + ".")
+            lines = pd.DataFrame([_line(row) for _, row in judged.iterrows()])
+            blocks.append(lines.to_markdown(index=False, disable_numparse=True))
+        if said:
+            blocks.append("; ".join(said) + ".")
     return "\n\n".join(blocks)
 
 
-def _line(row: pd.Series) -> list[str]:
-    error = "" if pd.isna(row.sampling_error) else row.sampling_error
-    error = (
-        error if isinstance(error, str) and not _is_number(error) else f"± {float(error):.2g}" if error != "" else ""
-    )
-    budgets = [row.budget_ours, row.budget_theirs] if pd.notna(row.budget_theirs) else [row.budget]
-    shares = " and ".join(dict.fromkeys(f"{100 * float(budget):.3g} %" for budget in budgets))
-    ours = f"{row.ours:.5g}" + (f" {error}" if error.startswith("±") else "")
-    note = f" ({row.note})" if isinstance(row.note, str) and row.note else ""
-    published = "" if pd.isna(row.published) else f"{row.published:.5g}"
-    return [f"{row['item']}{note}", published, ours, row.verdict, f"{row.seeds:g}", shares]
-
-
-def _is_number(text: str) -> bool:
-    return text.replace(".", "").replace("e-", "").isdigit()
+def _line(row: pd.Series) -> dict[str, str]:
+    """A row as read: the sampling error beside ours, both budgets of a comparison, the note beside the item."""
+    budgets = [row.budget] if pd.isna(row.budget_theirs) else [row.budget_ours, row.budget_theirs]
+    ours = "diverged" if pd.isna(row.ours) else f"{row.ours:.5g}"
+    known = pd.notna(row.sampling_error) and row.sampling_error != NOT_KNOWN
+    return {
+        "item": row["item"] + (f" ({row.note})" if isinstance(row.note, str) and row.note else ""),
+        "published": "" if pd.isna(row.published) else f"{row.published:.5g}",
+        "ours": f"{ours} ± {float(row.sampling_error):.2g}" if known else ours,
+        "verdict": row.verdict,
+        "seeds": f"{row.seeds:g}",
+        "steps": " and ".join(dict.fromkeys(f"{100 * budget:.3g} %" for budget in budgets)),
+    }
 
 
 def write_page(path: str | Path, verdicts: pd.DataFrame) -> None:
