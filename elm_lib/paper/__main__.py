@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from elm_lib.paper.page import write_page
 from elm_lib.paper.verdict import TERMS, VERDICTS, kind
 
 SHOWN = ("item", "published", "ours", "sampling_error", "seeds", "verdict", "note")
@@ -34,13 +35,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("profile", help="smoke, laptop, desk or paper")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the profiles' results")
     parser.add_argument("--all", action="store_true", help="also the rows that were not run")
+    parser.add_argument(
+        "--page", type=Path, help="also write the table between the marks of this page (docs/results.md)"
+    )
     options = parser.parse_args(arguments)
     path = options.results / options.profile / VERDICTS
     if not path.is_file():
         raise SystemExit(
             f"{path} is missing: run the pipeline with profile {options.profile}, or `make paper` for desk"
         )
-    print(text(pd.read_csv(path), every=options.all))
+    verdicts = pd.read_csv(path)
+    print(text(verdicts, every=options.all))
+    if options.page:
+        write_page(options.page, verdicts)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,8 @@ A test set of n simulations (or words) is one draw of many possible ones. The bo
 times, and scores each draw (Efron 1979, doi:10.1214/aos/1176344552). Two runs with test sets of one size are drawn alike, so the
 spread of the difference of their replicates is the paired one. Draws follow from a fixed seed: the same files give the same error.
 
-Replicates come from what a run keeps in its npz, not from the model:
-  NeuronIO      spike_hist, silent_hist (n, 256): time steps by bin of the predicted spike probability, of steps with and without a spike
-                sums, whole (n, 6): n, sum v, sum v^2, sum y, sum y^2, sum v y of predicted v and target y (mV), from 500 ms on and of all
-                spikes (n,): output spikes of each simulation
-  digits, LRA   right (n,): whether each word was named right
+Replicates come from the npz that a run keeps, not from its model: `elm_lib.datasets.neuronio.statistics` of each simulation, or for
+digits and the Long Range Arena `right`, (n,) bool: whether each word was named right.
 """
 
 from __future__ import annotations
@@ -18,12 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from elm_lib.datasets.neuronio.metrics import FALSE_POSITIVE_RATES, MOST_SPIKES
 from elm_lib.support.errors import DataError
 
 RESAMPLES = 1000
 SEED = 20240116
-MOST_SPIKES = 24  # the released evaluation leaves out simulations with more output spikes
-RATES = {"tp_at_0.0025_fp": 0.0025, "tp_at_0.01_fp": 0.01}
 
 
 @lru_cache(maxsize=2)
@@ -61,16 +57,20 @@ def neuronio(kept: dict[str, np.ndarray], *, released: bool) -> dict[str, np.nda
     """AUC, true-positive rates and RMSE (mV) in each draw of simulations, (RESAMPLES,) each.
 
     released: predicted voltages are shifted and scaled to the target's mean and standard deviation over the whole draw, and
-    simulations of more than 24 output spikes are left out, as in `elm_lib.datasets.neuronio.task.score`.
+    simulations of more than 24 output spikes are left out, as in `elm_lib.datasets.neuronio.metrics.score`.
     """
     weight = draws(len(kept["sums"])).astype(np.float64)
     counted = weight * (kept["spikes"] <= MOST_SPIKES) if released else weight
+    kept = {name: values.astype(np.float64) for name, values in kept.items()}
     with np.errstate(invalid="ignore", divide="ignore"):  # a draw without a spike has no ROC: NaN
-        scores = _spikes(counted @ kept["spike_hist"], counted @ kept["silent_hist"])
+        spike, silent = (counted @ kept[name] for name in ("spike_hist", "silent_hist"))
+        scores = _spikes(spike, silent)
         gain, shift = _rescaling(*(weight @ kept["whole"]).T) if released else (1.0, 0.0)
         n, v, vv, y, yy, vy = (counted @ kept["sums"]).T
         square = gain**2 * vv + 2 * gain * shift * v + shift**2 * n - 2 * gain * vy - 2 * shift * y + yy
-        return scores | {"rmse": np.sqrt(np.maximum(square, 0) / n)}
+        scores["rmse"] = np.sqrt(np.maximum(square, 0) / n)
+        binned = spike.sum(1) + silent.sum(1) == n  # predictions that are no number are in no bin
+        return {name: np.where(binned, values, np.nan) for name, values in scores.items()}
 
 
 def _spikes(spike: np.ndarray, silent: np.ndarray) -> dict[str, np.ndarray]:
@@ -78,9 +78,14 @@ def _spikes(spike: np.ndarray, silent: np.ndarray) -> dict[str, np.ndarray]:
     true, false = spike.sum(1, keepdims=True), silent.sum(1, keepdims=True)
     below = silent.cumsum(1) - silent
     found = {"auc": (spike * (below + silent / 2)).sum(1) / (true * false)[:, 0]}  # ties count half
-    tp, fp = (counts[:, ::-1].cumsum(1) / total for counts, total in ((spike, true), (silent, false)))
-    for name, rate in RATES.items():
-        found[name] = np.take_along_axis(tp, np.abs(fp - rate).argmin(1)[:, None], 1)[:, 0]
+    start = np.zeros_like(true)
+    tp, fp = (np.hstack([start, counts[:, ::-1].cumsum(1)]) / n for counts, n in ((spike, true), (silent, false)))
+    for rate in FALSE_POSITIVE_RATES:
+        after = np.maximum((fp >= rate).argmax(1), 1)[:, None]  # the ROC passes the rate between two of its points
+        (low, high), (worse, better) = (
+            [np.take_along_axis(x, k, 1)[:, 0] for k in (after - 1, after)] for x in (fp, tp)
+        )
+        found[f"tp_at_{rate:g}_fp"] = worse + (better - worse) * (rate - low) / (high - low)
     return found
 
 
@@ -92,8 +97,10 @@ def _rescaling(n, v, vv, y, yy, vy) -> tuple[np.ndarray, np.ndarray]:
 
 
 def error(values: np.ndarray | None) -> float | None:
-    """Sampling error: the standard deviation of replicates; None where they are not known."""
-    return None if values is None else float(np.nanstd(values))
+    """Sampling error: the standard deviation of replicates; None where they are not known, or most of them are no number."""
+    if values is None or np.isnan(values).mean() > 0.5:
+        return None
+    return float(np.nanstd(values))
 
 
 @lru_cache(maxsize=256)

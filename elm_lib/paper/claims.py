@@ -171,8 +171,7 @@ def claim_row(
         distance = math.nan  # to be better than nothing, it must be something
     if others and distance >= 0 and _unfair(claim, budgets[0], min(others)):
         silent = True
-        fewer = "the first model" if claim.says_failure else "the other"
-        notes.append(f"{fewer} had fewer optimiser steps")
+        notes.append(f"{claim.models[not claim.says_failure]} had fewer optimiser steps")
     verdict = judge(
         distance=distance,
         error=error,

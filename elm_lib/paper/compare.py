@@ -43,9 +43,9 @@ class Comparison(NamedTuple):
 
 
 def numbers(results: str | Path) -> pd.DataFrame:
-    """Every number of tables/*_long.csv, and published, ours and std of verdicts.csv: table, row, column, value.
+    """Every number of ours in tables/*_long.csv, and `ours` and `std` of verdicts.csv: table, row, column, value.
 
-    Raises DataError when the folder has neither.
+    Published numbers are left out: they are equal whatever we do. Raises DataError when the folder has neither.
     """
     results = Path(results)
     paths = sorted(results.glob("tables/*_long.csv"))
@@ -61,8 +61,8 @@ def numbers(results: str | Path) -> pd.DataFrame:
 def _flat(name: str, table: pd.DataFrame) -> pd.DataFrame:
     keys = [column for column in NAMES if column in table]
     row = table[keys].map(lambda value: f"{value:g}" if isinstance(value, float) else str(value)).agg(" ".join, axis=1)
-    # blank columns are numbers too: in another profile they are not blank
-    numeric = [c for c in table if c not in keys and pd.api.types.is_numeric_dtype(table[c]) and table[c].dtype != bool]
+    others = [c for c in table if c not in keys and not c.endswith("_published")]
+    numeric = [c for c in others if pd.api.types.is_numeric_dtype(table[c]) and table[c].dtype != bool]
     long = table[numeric].assign(table=name, row=row).melt(["table", "row"], var_name="column").dropna(subset=["value"])
     return long[[*KEYS, "value"]].astype({"value": float})
 

@@ -137,22 +137,30 @@ def _as_written(params: Params, experiment: str, size: float):
 
 
 def _shown_table_1(long: pd.DataFrame) -> pd.DataFrame:
-    """A row each model, a column each data set; ours, with its budgets, under published, then the parameters."""
-    rows, by = [], long.set_index(["model", "name"])
-    for model in (*MODELS, *PUBLISHED_ONLY):
+    """A row each model, a column each data set; ours, with its budgets, under published; parameters below, as in the paper."""
+    rows, parameters, by = [], [], long.set_index(["model", "name"])
+    titles = {"ELM": "ELM Neuron", "Chrono-LSTM": "Chr.-LSTM"}
+    for model in MODELS:
         lines = [by.loc[(model, name)] for name in TASKS]
-        theirs = ["FAIL" if line.fails_published else f"{line.accuracy_published:g}" for line in lines]
-        rows.append([{"ELM": "ELM Neuron", "Chrono-LSTM": "Chr.-LSTM"}.get(model, model), "published", *theirs])
-        if model in MODELS:
-            rows.append(["", "ours", *(_with_budget(line, 2) or "not run" for line in lines)])
-            rows.append(["# parameters", "published", *(f"~{line.parameters_published / 1e3:g}k" for line in lines)])
-            rows.append(["", "ours", *(f"{line.parameters / 1e3:.0f}k" for line in lines)])
+        rows.append([titles[model], "published", *map(_accuracy, lines)])
+        rows.append(["", "ours", *(_with_budget(line) or "not run" for line in lines)])
+        if not parameters:
+            about = (f"~{line.parameters_published / 1e3:g}k" for line in lines)
+            parameters.append(["# parameters", "published", *about])
+        parameters.append(["", f"ours, {titles[model]}", *(f"{line.parameters / 1e3:.0f}k" for line in lines)])
+    rows += parameters
+    for model in PUBLISHED_ONLY:
+        rows.append([model, "published", *(_accuracy(by.loc[(model, name)]) for name in TASKS)])
     rows.append(["# parameters", "published", *["~600k"] * len(TASKS)])
     return pd.DataFrame(rows, columns=["", " ", *TASKS.values()])
 
 
-def _with_budget(line: pd.Series, digits: int) -> str:
-    shown = tables.mean_std(line.test_mean, line.test_std, digits)
+def _accuracy(line: pd.Series) -> str:
+    return "FAIL" if line.fails_published else f"{line.accuracy_published:g}"
+
+
+def _with_budget(line: pd.Series) -> str:
+    shown = tables.mean_std(line.test_mean, line.test_std, 2)
     kind = "" if line.source in ("real", "generated") else f", {line.source}"
     return shown and f"{shown} ({100 * line.budget:.2g} % of the steps{kind})"
 

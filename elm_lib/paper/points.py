@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +24,12 @@ class Point:
 
     runs: pd.DataFrame
 
-    @property
+    @cached_property
     def kept(self) -> pd.DataFrame:
         """Those that did not diverge."""
         return self.runs[~self.runs.diverged.astype(bool)]
 
-    @property
+    @cached_property
     def origin(self) -> Origin:
         return origin(self.runs)
 
@@ -58,19 +59,19 @@ class Point:
 
 def origin(runs: pd.DataFrame) -> Origin:
     """Where runs come from. Raises DataError when they differ in their data: a table never mixes them."""
-    data = _data(runs)
-    if data.nunique() > 1:
-        raise DataError(
-            f"runs of {runs.experiment.iloc[0]} differ in their data: {sorted(set(data))}: plan one kind in a profile"
-        )
-    joined = {name: "; ".join(dict.fromkeys(runs[name].astype(str))) for name in ("profile", "device")}
-    return Origin(budget=float(runs.budget.min()), data=data.iloc[0], **joined)
+    data = sorted(set(_data(runs)))
+    if len(data) > 1:
+        raise DataError(f"runs of {runs.experiment.iloc[0]} differ in their data: {data}: plan one kind in a profile")
+    joined = {name: "; ".join(dict.fromkeys(map(str, runs[name]))) for name in ("profile", "device")}
+    return Origin(budget=float(min(runs.budget)), data=data[0], **joined)
 
 
-def _data(runs: pd.DataFrame) -> pd.Series:
-    morphology = runs.morphology.fillna("").astype(str)
-    named = (runs.source != "real") & (morphology != "")
-    return runs.source.astype(str).where(~named, runs.source.astype(str) + " (" + morphology + ")")
+def _data(runs: pd.DataFrame) -> list[str]:
+    """Of each run: real, generated (exact), stand-in, ..."""
+    return [
+        f"{source} ({morphology})" if source != "real" and isinstance(morphology, str) and morphology else str(source)
+        for source, morphology in zip(runs.source, runs.morphology, strict=True)
+    ]
 
 
 def points(runs: Runs, experiment: str, size) -> dict[float, Point]:
@@ -79,8 +80,8 @@ def points(runs: Runs, experiment: str, size) -> dict[float, Point]:
         return {}
     frame = runs[experiment]
     frame = frame[frame["size"].map(lambda value: value == size)]
-    groups = frame.groupby(frame.budget.map(lambda budget: float(f"{budget:.6g}")), sort=True)
-    return dict(sorted(((budget, Point(group)) for budget, group in groups), reverse=True, key=lambda item: item[0]))
+    budgets = frame.budget.map(lambda budget: float(f"{budget:.6g}"))  # a quotient, which may differ in its last bit
+    return {budget: Point(frame[budgets == budget]) for budget in sorted(set(budgets), reverse=True)}
 
 
 def largest(runs: Runs, experiment: str, size) -> Point | None:

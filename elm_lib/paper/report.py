@@ -16,9 +16,9 @@ def report(runs: Runs, params: Params, profile: str | None = None) -> tuple[pd.D
     """The verdict table (columns `verdict.COLUMNS`, in the order of the paper), and `summary` of it.
 
     runs     experiment -> a row each finished run, as `elm_lib.experiments.ledger.read` gives them
-    profile  named in the rows without a run; by default that of params
+    profile  named in the rows without a run; by default that of most runs, or of params
     """
-    profile = profile or params.profile
+    profile = profile or _profile(runs) or params.profile
     rows = [
         *neuronio.verdicts(runs, params, profile),
         *shd.verdicts(runs, params, profile),
@@ -31,6 +31,12 @@ def report(runs: Runs, params: Params, profile: str | None = None) -> tuple[pd.D
     return found, summary(found, runs)
 
 
+def _profile(runs: Runs) -> str:
+    """That of most runs; empty without a run."""
+    every = pd.concat([frame.profile for frame in runs.values() if len(frame)] or [pd.Series(dtype=str)])
+    return str(every.mode().iloc[0]) if len(every) else ""
+
+
 def summary(verdicts: pd.DataFrame, runs: Runs) -> dict[str, Any]:
     """The numbers that `dvc metrics` shows: the scores of each experiment and size, and how many verdicts of each kind."""
     scores: dict[str, dict[str, dict[str, float]]] = {}
@@ -40,7 +46,7 @@ def summary(verdicts: pd.DataFrame, runs: Runs) -> dict[str, Any]:
             str(size): {"auc": round(auc, 6), "rmse": round(rmse, 6)}
             for size, auc, rmse in zip(table["size"], table.auc_mean, table.rmse_mean, strict=True)
         }
-    for name, (*_,) in shd.SETS.items():
+    for name in shd.SETS:
         for experiment in shd.EXPERIMENTS[name]:
             scores[experiment] = _accuracies(runs[experiment])
     for experiment in (*lra.MODELS.values(), *lra.SWEEPS.values(), *shd.ABLATIONS):

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from elm_lib.datasets import task_class
-from elm_lib.experiments.config import Experiment, Params
+from elm_lib.experiments.config import Params
+from elm_lib.experiments.experiment import Experiment
 from elm_lib.models.registry import build
 from elm_lib.neuron import BranchELM
 from elm_lib.paper import tables as forms
@@ -91,7 +92,8 @@ def configuration(experiment: Experiment, published: str) -> pd.DataFrame:
 def defaults(experiment: Experiment, published: str) -> pd.DataFrame:
     """Table S1: the parameters of the neuron on NeuronIO, read off the model that params.yaml builds."""
     theirs = pd.read_csv(PUBLISHED / f"{published}.csv", dtype=str)
-    given, sizes = experiment.model, task_class(experiment.data).sizes(**experiment.task)
+    size = int(theirs.set_index("parameter").neuronio["d_m"])
+    given, sizes = experiment.model_at(size), task_class(experiment.data).sizes(**experiment.options_at(size))
     neuron = build(given, **sizes)
     assert isinstance(neuron, BranchELM)
     s_0, m_0 = neuron.zero_state(torch.zeros(1, 1, neuron.input_size))
