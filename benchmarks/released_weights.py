@@ -3,7 +3,7 @@
     python benchmarks/released_weights.py --released FOLDER [--data data/desk/neuronio/test]
 
 FOLDER holds the released folders (num_memory_20, num_memory_50, best_elm_neuron), each checked against its sha256. The data
-are simulations with the exact morphology. Writes results/tables/released_weights.{csv,md}. The column `sd` is the sampling error of
+are simulations with the exact morphology. Writes results/benchmarks/released_weights.{csv,md}. The column `sd` is the sampling error of
 `ours`: the standard deviation over sets of as many simulations, drawn from these with replacement.
 """
 
