@@ -26,7 +26,7 @@ def evaluate_again(planned: list[Planned], ledger: Ledger, data: str | Path, *, 
     """
     rows = []
     for one in planned:
-        entry = ledger.entries.get(one.key)
+        entry = ledger.entry(one)
         if entry is None or weights_of(entry) is None or not (whole or one.default):
             continue
         if not (Path(data) / one.task).is_dir():  # its test set could not be made

@@ -113,7 +113,7 @@ def _said(run: Run) -> str:
 
 def _submitted(runs: list[Run], runner: Runner, until: float) -> Iterator[None]:
     """Yields now and then until all runs are done, or the time is over."""
-    executor = submitit.AutoExecutor(folder=Path(runs[0].folder).parents[1] / "jobs", cluster=runner.cluster)
+    executor = submitit.AutoExecutor(folder=Path(runs[0].folder).parent / "jobs", cluster=runner.cluster)
     executor.update_parameters(timeout_min=60 * 24 * 7)
     waiting, active, parent = list(runs), [], os.getpid()
     if runner.cluster == "slurm":

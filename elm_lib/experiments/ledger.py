@@ -64,13 +64,14 @@ class Ledger:
     _seen: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
-    def entries(self) -> dict[str, dict[str, Any]]:
-        """Entries by key."""
+    def entries(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """Entries by (experiment, key)."""
         self._seen.update(self._signature())
         found = {}
         for path in sorted(self._seen):
             if path.suffix == ".json":
-                found[path.stem] = _read(path) | {"path": path}
+                entry = _read(path)
+                found[entry["experiment"], entry["key"]] = entry | {"path": path}
         return found
 
     def _signature(self) -> dict[Path, str]:
@@ -94,9 +95,13 @@ class Ledger:
                 "run `dvc repro` again when the runs have ended"
             )
 
+    def entry(self, planned: Planned) -> dict[str, Any] | None:
+        """The entry of a planned run, if it is there."""
+        return self.entries.get((planned.experiment, planned.key))
+
     def find(self, planned: Planned) -> dict[str, Any] | None:
         """The entry of a planned run. None: it is missing, or a figure needs weights that the entry does not have."""
-        entry = self.entries.get(planned.key)
+        entry = self.entry(planned)
         if entry is None or (planned.is_shown and not entry["diverged"] and weights_of(entry) is None):
             return None
         return entry
@@ -113,7 +118,7 @@ class Ledger:
         rows: dict[str, list[dict]] = {}
         for one in planned:
             rows.setdefault(one.experiment, [])
-            entry = self.entries.get(one.key)
+            entry = self.entry(one)
             if entry:
                 rows[one.experiment].append(_row(entry, one))
         return Runs({name: _frame(found) for name, found in rows.items()})
@@ -123,7 +128,7 @@ class Ledger:
         found: dict[str, list[pd.DataFrame]] = {}
         for one in planned:
             found.setdefault(one.experiment, [])
-            entry = self.entries.get(one.key)
+            entry = self.entry(one)
             if entry and entry["curve"]:
                 curve = pd.DataFrame(entry["curve"])
                 curve.insert(0, "seed", one.seed)
@@ -226,6 +231,21 @@ def enter(planned: Planned, folder: str | Path, ledger: str | Path, commit: str)
     )
     write_text(path, json.dumps(entry, indent=1) + "\n")
     return path
+
+
+def enter_twin(planned: Planned, ledger: Ledger, target: str | Path) -> bool:
+    """Enter a planned run that another experiment has done: the same key, so the same run. Returns whether there was one."""
+    twins = [entry for (_, key), entry in ledger.entries.items() if key == planned.key]
+    if not twins or (planned.is_shown and not any(shown_of(entry) for entry in twins)):
+        return False
+    twin = max(twins, key=lambda entry: (shown_of(entry) is not None, weights_of(entry) is not None))
+    path = Path(target) / planned.group / planned.experiment / f"{planned.key}.json"
+    for name in (f"{planned.key}.npz", f"{planned.key}_shown.npz", f"{planned.key}.safetensors"):
+        if twin["path"].with_name(name).is_file():
+            write_atomically(path.with_name(name), twin["path"].with_name(name).read_bytes())
+    own = {name: getattr(planned, name) for name in ("group", "experiment", "vary", "size", "budget")}
+    write_text(path, json.dumps({name: own.get(name, twin[name]) for name in twin if name != "path"}, indent=1) + "\n")
+    return True
 
 
 def entry_of(planned: Planned, *, result: dict, scores: dict, curve: dict, weights: dict | None, made: dict) -> dict:

@@ -114,7 +114,7 @@ class Planned:
         return self.first_seed and (self.experiment, self.size) in SHOWN
 
     def run(self, data: str | Path, folder: str | Path, device: str, threads: int) -> Run:
-        """How to do it: with the data set below `data`, its working files in folder/<experiment>/<key>."""
+        """How to do it: with the data set below `data`, its working files in folder/<key>."""
         return Run(
             experiment=self.experiment,
             task=self.task,
@@ -122,7 +122,7 @@ class Planned:
             train=self.train.model_dump(),
             seed=self.seed,
             data=str(Path(data) / self.task),
-            folder=str(Path(folder) / self.experiment / self.key),
+            folder=str(Path(folder) / self.key),
             options=self.options,
             device=device,
             threads=threads,

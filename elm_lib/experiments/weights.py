@@ -54,7 +54,7 @@ def shown_model(planned: list[Planned], ledger: Ledger) -> tuple[nn.Module | Non
     None for each that this ledger does not have.
     """
     for one in planned:
-        entry = ledger.entries.get(one.key)
+        entry = ledger.entry(one)
         if entry and one.is_shown:
             stored = shown_of(entry)
             model = load_trained(entry["path"]) if weights_of(entry) else None

@@ -11,7 +11,7 @@ from pathlib import Path
 from elm_lib import datasets
 from elm_lib.experiments.config import Params, Runner
 from elm_lib.experiments.execute import execute
-from elm_lib.experiments.ledger import Ledger, enter, home
+from elm_lib.experiments.ledger import Ledger, enter, enter_twin, home
 from elm_lib.experiments.plan import Planned, plan
 from elm_lib.training.run import Run, pick_device
 
@@ -64,22 +64,28 @@ def do_missing(
     Data are made only when a run is missing. A run that was interrupted goes on. Raises RunError when a run fails.
     """
     planned = plan(params, profile, groups, data=folders.data)
-    missing = wanted_first(Ledger(folders.ledger, tuple(groups) if groups else None).missing(planned))
+    ledger = Ledger(folders.ledger)
+    missing = wanted_first(ledger.missing(planned))
+    missing = [one for one in missing if not enter_twin(one, ledger, folders.ledger)]
     if not missing:
         return planned
     for name in dict.fromkeys(one.task for one in missing):
         datasets.ensure(name, getattr(params.profiles[profile], name), raw=folders.raw, out=folders.data / name)
     device, runner = pick_device(params.device), runner or params.profiles[profile].runner
-    made_by, runs = commit(), {}
+    made_by = commit()
+    runs: dict[str, Run] = {}
+    same: dict[str, list[Planned]] = {}  # planned runs of one key are one run
     for one in missing:
         run = one.run(folders.data, folders.runs, device, runner.threads)
-        runs[run.folder] = run, one
+        runs.setdefault(run.folder, run)
+        same.setdefault(run.folder, []).append(one)
 
     def on_done(run: Run) -> None:
-        enter(runs[run.folder][1], run.folder, folders.ledger, made_by)
+        for one in same[run.folder]:
+            enter(one, run.folder, folders.ledger, made_by)
 
     what = ", ".join(groups) if groups else profile
-    execute([run for run, _ in runs.values()], runner, what, on_done=on_done, until=until)
+    execute(list(runs.values()), runner, what, on_done=on_done, until=until)
     return planned
 
 

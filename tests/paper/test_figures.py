@@ -7,6 +7,7 @@ import pytest
 import seaborn as sns
 import torch
 
+from elm_lib.datasets.neuronio.example import stretch
 from elm_lib.datasets.neuronio.schema import SimulationSet, write_simulations
 from elm_lib.datasets.shd.schema import Recordings
 from elm_lib.neuron import ELM, BranchELM
@@ -81,7 +82,7 @@ def test_what_is_stored_is_what_the_neuron_saw(simulations):
     """The prediction over the stored stretch is that over the data set's, and the figure's input is the data set's."""
     torch.manual_seed(0)
     model = BranchELM(1278, 3, 2, d_tree=5, d_brch=300)
-    shown = neuronio.stretch(simulations, 0, 650, 950, model)
+    shown = stretch(simulations, 0, 650, 950, model)
     assert {name: shown[name].dtype for name in ("time", "channel", "soma", "spike", "p", "v")} == {
         **dict.fromkeys(("time", "channel", "spike"), np.dtype("uint16")),
         **dict.fromkeys(("soma", "p", "v"), np.dtype("float16")),
@@ -95,7 +96,7 @@ def test_what_is_stored_is_what_the_neuron_saw(simulations):
     torch.testing.assert_close(torch.from_numpy(run["m"][-1]), m[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(torch.from_numpy(run["s"][-1]), s[0], rtol=1e-4, atol=1e-4)
     assert len(run["time_ms"]) == len(run["p"]) == len(shown["v"]) == 300 and run["s_name"] == "branch traces"
-    early = neuronio.stretch(simulations, 0, 200, 500)
+    early = stretch(simulations, 0, 200, 500)
     assert early["lead_ms"] == 200 and "p" not in early  # no more input before than there is
 
     _, axis = plt.subplots()
@@ -142,12 +143,12 @@ def test_an_error_bar_is_the_spread_over_seeds_or_the_sampling_error_of_one():
 @pytest.mark.parametrize("ours", [OURS, NOTHING], ids=["ours", "nothing"])
 def test_figures_of_one_simulation(simulations, ours):
     model = ELM(1278, 3, 2) if ours is NOTHING else BranchELM(1278, 3, 2, d_tree=5, d_brch=300)
-    shown = neuronio.stretch(simulations, 0, 600, 1000, model)
+    shown = stretch(simulations, 0, 600, 1000, model)
     figure = neuronio.dynamics(model, shown, LABEL)
     assert NOT_RUN not in _texts(figure) and LABEL in _texts(figure)
     assert [len(axis.lines) for axis in figure.axes[3:]] == [5 if ours is OURS else 20, 3]
     assert _texts(neuronio.dynamics(None, None, LABEL)).count(NOT_RUN) == 4  # input, prediction, traces, memory
-    assert _texts(neuronio.dynamics(None, neuronio.stretch(simulations, 0, 600, 1000), LABEL)).count(NOT_RUN) == 3
+    assert _texts(neuronio.dynamics(None, stretch(simulations, 0, 600, 1000), LABEL)).count(NOT_RUN) == 3
     missing = len(ours) == 0
     assert _texts(neuronio.data_and_results(shown, ours, THEIRS, LABEL)).count(NOT_RUN) == 2 * missing
     assert _texts(neuronio.data_and_results(None, ours, THEIRS, LABEL)).count(NOT_RUN) == 2 * missing + 1
@@ -240,7 +241,7 @@ def test_synapse_timescales():
 
 
 def test_the_same_bytes_twice(tmp_path, simulations):
-    shown = neuronio.stretch(simulations, 0, 600, 1000)
+    shown = stretch(simulations, 0, 600, 1000)
     written = []
     for folder in ("a", "b"):
         figure = neuronio.data_and_results(shown, OURS, THEIRS, LABEL)

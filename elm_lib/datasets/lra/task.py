@@ -92,6 +92,11 @@ class Task:
                 kept = {"right": right}
         return scores, kept
 
+    @staticmethod
+    def scores_from_statistics(arrays: dict[str, np.ndarray]) -> dict[str, float]:
+        """Scores of the test set that follow from the statistics of `evaluate`."""
+        return {"test_accuracy": float(arrays["right"].mean())}
+
     @torch.no_grad()
     def _right(self, model: nn.Module, split: str, most: int | None = None) -> np.ndarray:
         """Whether each sample was named right, bool (n,), in the order of the split."""

@@ -17,7 +17,7 @@ from elm_lib.datasets.neuronio.batches import Batch, Windows, read_batch
 from elm_lib.datasets.neuronio.metrics import score
 from elm_lib.datasets.neuronio.resident import DenseBatch, Resident
 from elm_lib.datasets.neuronio.schema import N_CHANNELS, SimulationSet, unscale_voltage
-from elm_lib.datasets.neuronio.statistics import statistics
+from elm_lib.datasets.neuronio.statistics import scores_from_statistics, statistics
 from elm_lib.support.errors import ConfigError
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
@@ -129,6 +129,13 @@ class Task:
             if split == "test":
                 kept = statistics(*predictions)
         return scores, kept
+
+    @staticmethod
+    def scores_from_statistics(arrays: dict[str, np.ndarray]) -> dict[str, float]:
+        """Scores of the test set that follow from the statistics of `evaluate`."""
+        found = scores_from_statistics(arrays)
+        names = {"clean": "test", "released": "test_released"}
+        return {f"{names[protocol]}_{name}": value for protocol, of in found.items() for name, value in of.items()}
 
     def example(self, model: nn.Module) -> dict[str, np.ndarray]:
         """What figures show of the test set, with the model's prediction: see `elm_lib.datasets.neuronio.example`."""

@@ -116,6 +116,13 @@ class Task:
                 scores["test_accuracy_dropped"] = self._right(model, "test", self.dropout, most)[0].mean()
         return {name: float(value) for name, value in scores.items()}, kept
 
+    @staticmethod
+    def scores_from_statistics(arrays: dict[str, np.ndarray]) -> dict[str, float]:
+        """Scores of the test set that follow from the statistics of `evaluate`."""
+        right, unseen = arrays["right"], arrays["unseen"]
+        found = {"test_accuracy": right, "test_accuracy_unseen_speakers": right[unseen]}
+        return {name: float(part.mean()) for name, part in found.items() if len(part)}
+
     @torch.no_grad()
     def _right(
         self, model: nn.Module, split: str, dropout: float = 0.0, most: int | None = None

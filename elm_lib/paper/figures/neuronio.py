@@ -1,14 +1,7 @@
 """Figures 2, 4, S1 and S9: models fitted to a biophysical neuron.
 
 Figures 2a, 4b and S9 show one stretch of one simulation. It is kept in a small file, a dict of arrays called `shown`,
-so that no figure reads the data set:
-
-    n, start_ms, stop_ms   simulation, and the stretch of T = stop_ms - start_ms that is shown
-    lead_ms                input kept before start_ms, so that a neuron can be run from its zero state
-    time, channel          (n_in,) uint16: input spikes; time in ms from start_ms - lead_ms, channel 0..1277
-    spike                  (n_out,) uint16: output spikes from start_ms to stop_ms, in ms from start_ms
-    soma                   (T,) float16 mV, action potentials included
-    p, v                   (T,) float16: predicted spike probability, and voltage in mV; absent without a model
+so that no figure reads the data set. See `elm_lib.datasets.neuronio.example` for them.
 """
 
 from __future__ import annotations
@@ -21,6 +14,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 
+from elm_lib.datasets.neuronio.example import Shown, stretch
 from elm_lib.datasets.neuronio.schema import N_CHANNELS, SOMA_CAP_MV, SimulationSet, channel_sign, unscale_voltage
 from elm_lib.paper.figures import style
 from elm_lib.paper.verdict import PUBLISHED
@@ -28,13 +22,10 @@ from elm_lib.paper.verdict import PUBLISHED
 # AUC, "sufficiently good" spike prediction; a TCN of 10 M parameters reached it (Beniaguev et al. 2021,
 # doi:10.1016/j.neuron.2021.07.002)
 THRESHOLD = 0.991
-LEAD_MS = 500
 MODELS = ("Branch-ELM", "ELM", "LSTM")
 COSTS = {"parameters": "trainable parameters", "flops": "FLOPs for a 500 ms sample"}
 # score -> axis, and the worst value that still tells models apart
 SCORES = {"rmse": ("voltage RMSE (mV)", 0.95), "auc": ("spike AUC", 0.97)}
-
-Shown = dict[str, np.ndarray]
 
 
 def data_and_results(shown: Shown | None, ours: pd.DataFrame, published: pd.DataFrame, label: str) -> Figure:
@@ -164,23 +155,6 @@ def sample(simulations: SimulationSet, n: int, start_ms: int, stop_ms: int) -> F
 # ---- the stretch of a simulation that is shown ---------------------------------------------------------------------
 
 
-def stretch(simulations: SimulationSet, n: int, start_ms: int, stop_ms: int, model=None) -> Shown:
-    """`shown` of simulation n from start_ms to stop_ms, see above; with a model, its prediction too."""
-    begin = max(0, start_ms - LEAD_MS)
-    file, k = simulations[n]
-    row_ptr, channel, voltage, spike = file.window(k, begin, stop_ms)
-    lead = start_ms - begin
-    scalars = {"n": n, "start_ms": start_ms, "stop_ms": stop_ms, "lead_ms": lead}
-    shown = {name: np.int64(value) for name, value in scalars.items()} | {
-        "time": np.repeat(np.arange(len(row_ptr) - 1), np.diff(row_ptr)).astype(np.uint16),
-        "channel": channel.astype(np.uint16),
-        "spike": (spike[spike >= lead] - lead).astype(np.uint16),
-        "soma": voltage[lead:].astype(np.float16),
-    }
-    run = {} if model is None else trace(model, shown)
-    return shown | {short: run[name].astype(np.float16) for short, name in (("p", "p"), ("v", "voltage")) if run}
-
-
 @torch.no_grad()
 def trace(model, shown: Shown) -> dict[str, np.ndarray]:
     """Run a neuron over the stored input from its zero state, in one go, and keep its inner life from start_ms on.
@@ -201,21 +175,6 @@ def trace(model, shown: Shown) -> dict[str, np.ndarray]:
     result = {name: np.stack(values)[lead:] for name, values in kept.items()}
     name = "synapse traces" if result["s"].shape[1] == model.input_size else "branch traces"
     return result | {"time_ms": np.arange(start, stop), "s_name": name, "tau_m": model.tau_m.numpy()}
-
-
-def liveliest(simulations: SimulationSet, span_ms: int, least_ms: int = LEAD_MS) -> tuple[int, int]:
-    """Simulation and start (ms) of the span with nearest to 8 output spikes: neither silent nor a burst."""
-    best = (float("inf"), 0, least_ms)
-    for n in range(len(simulations)):
-        spike, _ = simulations.targets(n)
-        counts = np.convolve(spike, np.ones(span_ms), "valid")[least_ms::50]
-        if len(counts):
-            k = int(np.argmin(np.abs(counts - 8)))
-            best = min(best, (abs(float(counts[k]) - 8), n, least_ms + 50 * k))
-    return best[1:]
-
-
-# ---- parts of figures -----------------------------------------------------------------------------------------------
 
 
 def raster(axis: Axes, shown: Shown | None, size: float = 0.25) -> None:
