@@ -68,6 +68,11 @@ def write_npz(path: str | Path, arrays: dict[str, np.ndarray], *, compressed: bo
     write_atomically(path, image.getbuffer())
 
 
+def read_npz(path: str | Path) -> dict[str, np.ndarray]:
+    with open(path, "rb") as file, np.load(file) as arrays:  # numpy alone leaves a damaged file open
+        return dict(arrays)
+
+
 def read_or_set_aside(path: str | Path, read: Callable[[Path], Content]) -> Content | None:
     """What `read(path)` returns; None where the file has to be made: it is missing, or it cannot be read.
 

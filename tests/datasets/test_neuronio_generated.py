@@ -13,8 +13,9 @@ import pytest
 
 from elm_lib.datasets import prepare
 from elm_lib.datasets.neuronio.generated import generate_split
-from elm_lib.datasets.neuronio.schema import open_simulations, write_simulations
+from elm_lib.datasets.neuronio.schema import open_simulations
 from elm_lib.datasets.neuronio.settings import NeuronIO, Split
+from elm_lib.datasets.neuronio.writer import write_simulations
 from elm_lib.support.errors import DataError
 from elm_lib.support.manifest import checksums
 

@@ -9,9 +9,10 @@ import torch
 from elm_lib import ELM
 from elm_lib.datasets.neuronio.example import LEAD_MS, liveliest, shown
 from elm_lib.datasets.neuronio.metrics import score
-from elm_lib.datasets.neuronio.schema import SimulationSet, write_simulations
+from elm_lib.datasets.neuronio.schema import SimulationSet
 from elm_lib.datasets.neuronio.statistics import scores_from_statistics, statistics
 from elm_lib.datasets.neuronio.task import Task, predict_all
+from elm_lib.datasets.neuronio.writer import write_simulations
 
 
 def prediction(n=24, duration_ms=6000, separation=14.0, seed=0):

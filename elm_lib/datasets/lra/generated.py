@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from elm_lib.simulate.symbols import pathfinder
-from elm_lib.support.files import read_or_set_aside, write_npz
+from elm_lib.support.files import read_npz, read_or_set_aside, write_npz
 
 PART = {32: 500, 128: 50}  # images in one part: about a second of one core
 
@@ -38,8 +38,8 @@ def draw(folder: Path, n: int, seed: int, size: int, mapped: Callable = map) -> 
 
 
 def _read_part(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    with np.load(path) as part:
-        return part["images"], part["labels"]
+    part = read_npz(path)
+    return part["images"], part["labels"]
 
 
 def draw_part(path: Path, first: int, n: int, seed: int, size: int) -> Path:

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from elm_lib.datasets.neuronio.schema import open_simulations, write_simulations
+from elm_lib.datasets.neuronio.schema import open_simulations
+from elm_lib.datasets.neuronio.writer import write_simulations
 from elm_lib.support import manifest
 from elm_lib.support.errors import DataError
 from elm_lib.support.files import file_digest, need_space, read_or_set_aside
