@@ -84,7 +84,7 @@ def read_or_set_aside(path: str | Path, read: Callable[[Path], Content]) -> Cont
     except _UNREADABLE as error:
         aside = path.with_name(path.name + ".unreadable")
         os.replace(path, aside)
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(str(error).removeprefix(f"{path}: ").split()) or type(error).__name__
         warnings.warn(f"{path} cannot be read ({reason}): renamed to {aside.name} and made again", stacklevel=2)
         return None
 
