@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 from elm_lib.datasets.neuronio.batches import Windows
-from elm_lib.datasets.neuronio.schema import SimulationSet, write_simulations
+from elm_lib.datasets.neuronio.schema import SimulationSet
+from elm_lib.datasets.neuronio.writer import write_simulations
 
 DURATION_MS = 6000
 SPIKES_PER_MS = 14.0  # per simulation: 2 trees * (4 excitatory + 3 inhibitory), the middle of the published ranges

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 import time
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import requests
 
 from elm_lib.support.errors import DataError
-from elm_lib.support.files import file_digest, need_space
+from elm_lib.support.files import file_digest, need_space, part_of, put_in_place
 from elm_lib.support.processes import progress
 
 CHUNK = 1 << 20  # bytes
@@ -45,7 +44,7 @@ def download(
         _check(path, path, checksum, f"delete it to fetch it again from {url}")
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
+    part = part_of(path)
     by_hand = f"run again to go on where it stopped, or put the file there by hand (from {url})"
     for attempt in range(attempts):
         if attempt:
@@ -67,7 +66,7 @@ def download(
     except DataError:
         _discard(part)
         raise
-    os.replace(part, path)
+    put_in_place(part, path)
     _etag_file(part).unlink(missing_ok=True)
     return path
 

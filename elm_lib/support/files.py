@@ -75,6 +75,11 @@ def write_npz(path: str | Path, arrays: dict[str, np.ndarray], *, compressed: bo
     write_atomically(path, image.getbuffer())
 
 
+def read_npz(path: str | Path) -> dict[str, np.ndarray]:
+    with open(path, "rb") as file, np.load(file) as arrays:  # numpy alone leaves a damaged file open
+        return dict(arrays)
+
+
 def read_or_set_aside(path: str | Path, read: Callable[[Path], Content]) -> Content | None:
     """What `read(path)` returns; None where the file has to be made: it is missing, or it cannot be read.
 
@@ -86,7 +91,7 @@ def read_or_set_aside(path: str | Path, read: Callable[[Path], Content]) -> Cont
     except _UNREADABLE as error:
         aside = path.with_name(path.name + ".unreadable")
         os.replace(path, aside)
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(str(error).removeprefix(f"{path}: ").split()) or type(error).__name__
         warnings.warn(f"{path} cannot be read ({reason}): renamed to {aside.name} and made again", stacklevel=2)
         return None
 

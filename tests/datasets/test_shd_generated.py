@@ -2,18 +2,21 @@
 
 import hashlib
 import re
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import torch
 
 from elm_lib.datasets.shd import generated as digits
-from elm_lib.datasets.shd.schema import open_recordings
+from elm_lib.datasets.shd.batches import ShdData
+from elm_lib.datasets.shd.schema import open_recordings, validation_mask
 from elm_lib.simulate.speech import cochlea, voices
 from elm_lib.support.errors import DataError
 
-SIZES = {"train": 4, "test": 2}
+SIZES = {"train": 6, "test": 2}
 
 
 @pytest.fixture(scope="session")
@@ -148,32 +151,89 @@ def generated(tmp_path_factory, ear):
     """Two folders: made by one worker at a stretch; by two, after an interruption."""
     folders = [tmp_path_factory.mktemp(name) for name in ("one", "two")]
     for folder, workers in zip(folders, (1, 2), strict=True):
-        parts = folder / "parts"
-        parts.mkdir()
-        np.save(digits._transfer_path(parts), ear.transfer)
+        _ready(folder, ear)
         if workers == 2:  # one part was done, one was damaged
-            digits._write_part(parts, "train", 0, SIZES["train"], 3)
-            digits._part_path(parts, "test", 0).write_bytes(b"PK\x03\x04 damaged")
-        digits.generate(folder, SIZES, 3, workers=workers, progress=False)
+            digits._write_part(folder / "parts", "train", tuple(range(SIZES["train"])), 3)
+            digits._part_path(folder / "parts", "test", (0,)).write_bytes(b"PK\x03\x04 damaged")
+            with pytest.warns(UserWarning, match=r"test_000000\.npz cannot be read"):
+                digits.generate(folder, SIZES, 3, workers=workers, progress=False)
+        else:
+            digits.generate(folder, SIZES, 3, workers=workers, progress=False)
     return folders
+
+
+def _ready(folder, ear):
+    """The slow beginning is done: the transfer function of the membrane."""
+    (folder / "parts").mkdir(parents=True, exist_ok=True)
+    np.save(digits._transfer_path(folder / "parts"), ear.transfer)
 
 
 def test_files_depend_neither_on_workers_nor_on_interruptions(generated):
     one, two = map(digests, generated)
-    assert list(one) == ["test.h5", "train.h5"]
+    assert list(one) == ["test.h5", "train.h5", "valid.h5"]
     assert one == two
 
 
 def test_what_is_there_is_kept_and_another_seed_makes_it_again(generated, monkeypatch):
     calls = []
-    monkeypatch.setattr(digits, "_run", lambda jobs, workers, parts: calls.append(len(jobs)) or iter(()))
+
+    def counted(jobs, workers, parts):
+        calls.append([(job[1], job[2]) for job in jobs])
+        return iter(())
+
+    monkeypatch.setattr(digits, "_run", counted)
     digits.generate(generated[0], SIZES, 3, progress=False)
     assert calls == []
     with pytest.raises(TypeError):  # nothing was made, so nothing can be put together
         digits.generate(generated[1], SIZES, 4, progress=False)
-    assert calls == [2]
+    assert calls == [[("train", tuple(range(SIZES["train"]))), ("test", (0, 1))]]
     with pytest.raises(ValueError, match="at least 1"):
         digits.generate(generated[1], {"train": 0, "test": 1}, 3)
+    with pytest.raises(ValueError, match="4 utterances leave none for validation"):
+        digits.generate(generated[1], {"train": 4, "test": 1}, 3)
+
+
+def test_words_that_evaluation_needs_are_had_before_the_others(generated, tmp_path, ear, monkeypatch):
+    spoken = []
+
+    def counted(sequence, i, *rest, utterance=digits.utterance):
+        spoken.append((sequence, i))
+        return utterance(sequence, i, *rest)
+
+    monkeypatch.setattr(digits, "utterance", counted)
+
+    def make(**options):
+        _ready(tmp_path, ear)
+        spoken.clear()
+        return digits.generate(tmp_path, SIZES, 3, workers=1, progress=False, **options)
+
+    valid = np.flatnonzero(validation_mask(SIZES["train"])).tolist()
+    assert set(make(splits=("valid", "test"), most={"test": 1})) == {"valid", "test"}
+    assert spoken == [*(("train", i) for i in valid), ("test", 0)]
+    assert len(open_recordings(tmp_path / "test.h5")) == 1
+    make(splits=("train",))
+    assert spoken == [("train", i) for i in range(SIZES["train"]) if i not in valid]
+    make()
+    assert spoken == [("test", 1)]
+    assert digests(tmp_path) == digests(generated[0])
+
+
+def test_data_without_training_words_are_evaluated_as_with_them(generated, tmp_path):
+    for name in ("valid.h5", "test.h5"):
+        shutil.copy(generated[0] / name, tmp_path)
+    few, every = ShdData(tmp_path), ShdData(generated[0])
+    (tmp_path / "published").mkdir()
+    for name in ("train.h5", "test.h5"):
+        shutil.copy(generated[0] / name, tmp_path / "published")
+    published = ShdData(tmp_path / "published")
+    assert few.held_out_speakers == every.held_out_speakers == published.held_out_speakers
+    for split in ("valid", "test"):
+        options = {"batch_size": 4, "bin_ms": 10, "adding": True, "n_pairs": 4}
+        batches = [next(data.split_batches(split, **options)) for data in (few, every, published)]
+        for name in ("row_ptr", "channel", "value", "label", "speaker"):
+            assert all(torch.equal(getattr(batch, name), getattr(batches[0], name)) for batch in batches), name
+    with pytest.raises(DataError, match=r"train\.h5: no such file"):
+        few.batch(seed=0, epoch=0, step=0, batch_size=1, bin_ms=10)
 
 
 def test_an_utterance_is_the_same_in_a_file_of_any_size(generated, ear):

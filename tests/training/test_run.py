@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 from elm_lib import load_released
 from elm_lib.datasets.neuronio.batches import read_batch
 from elm_lib.datasets.neuronio.resident import Resident
-from elm_lib.datasets.neuronio.schema import SimulationSet, write_simulations
+from elm_lib.datasets.neuronio.schema import SimulationSet
 from elm_lib.datasets.neuronio.task import evaluate, predict
+from elm_lib.datasets.neuronio.writer import write_simulations
 from elm_lib.experiments.config import Runner
 from elm_lib.experiments.execute import RunError, collect, execute
 from elm_lib.support.errors import DataError

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from elm_lib.datasets.lra.settings import Lra
+from elm_lib.support import manifest
 from elm_lib.support.download import download
 from elm_lib.support.errors import DataError
 from elm_lib.support.files import file_digest, need_space, write_atomically
@@ -134,8 +135,7 @@ def _archive(raw: Path, archive: Archive) -> str:
     folder, path = raw / archive.folder, raw / archive.name
     if folder.is_dir():
         return _folder_digest(folder)
-    manifest = json.loads((raw / "manifest.json").read_text()) if (raw / "manifest.json").exists() else {}
-    known = manifest.get(archive.name)
+    known = manifest.entered(raw).get(archive.name)
     if path.exists() and known:
         if path.stat().st_size != known["bytes"]:
             raise DataError(
@@ -148,9 +148,8 @@ def _archive(raw: Path, archive: Archive) -> str:
         need_space(raw, archive.n_bytes - (part.stat().st_size if part.exists() else 0), archive.name)
     checksum = archive.checksum or (f"sha256:{known['sha256']}" if known else None)
     download(archive.url, path, checksum=checksum)
-    entry = {"bytes": path.stat().st_size, "sha256": file_digest(path)}
-    text = json.dumps({**manifest, archive.name: entry}, indent=1, sort_keys=True)
-    write_atomically(raw / "manifest.json", text.encode() + b"\n")
+    entry = manifest.seen(path)
+    manifest.enter(raw, archive.name, entry)
     return entry["sha256"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from elm_lib.simulate.symbols import pathfinder
-from elm_lib.support.files import write_atomically
+from elm_lib.support.files import read_npz, read_or_set_aside, write_npz
 
 PART = {32: 500, 128: 50}  # images in one part: about a second of one core
 
@@ -34,16 +33,18 @@ def draw(folder: Path, n: int, seed: int, size: int, mapped: Callable = map) -> 
         for first in range(0, n, PART[size])
     ]
     for path in mapped(draw_part, *zip(*jobs)):
-        with np.load(path) as part:
-            yield part["images"], part["labels"]
+        yield _read_part(path)
     shutil.rmtree(folder)
+
+
+def _read_part(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    part = read_npz(path)
+    return part["images"], part["labels"]
 
 
 def draw_part(path: Path, first: int, n: int, seed: int, size: int) -> Path:
     """One part as a file, whole or absent; returns its path."""
-    if not path.exists():
+    if read_or_set_aside(path, _read_part) is None:
         images, labels = pathfinder.generate(first, n, seed, size)
-        content = io.BytesIO()
-        np.savez(content, images=images, labels=labels)
-        write_atomically(path, content.getbuffer())
+        write_npz(path, {"images": images, "labels": labels})
     return path

@@ -23,7 +23,6 @@ Tay et al. 2021, arXiv:2011.04006; input dimensions and levels: Appendix of the 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +31,7 @@ import h5py
 import numpy as np
 
 from elm_lib.support.errors import DataError
-from elm_lib.support.files import need_space
+from elm_lib.support.files import need_space, part_of, put_in_place
 
 SCHEMA = "lra"
 VERSION = 1
@@ -90,7 +89,7 @@ class SplitWriter:
         self.source, self.provenance = source, provenance
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._spool = self.path.with_name(self.path.name + ".tokens")
-        self._part = self.path.with_name(self.path.name + ".part")
+        self._part = part_of(self.path)
         self._lengths: list[np.ndarray] = []
         self._labels: list[np.ndarray] = []
 
@@ -147,9 +146,7 @@ class SplitWriter:
                 for start in range(0, n_tokens, _BLOCK):
                     block = np.frombuffer(spool.read(_BLOCK), np.uint8)
                     tokens[start : start + len(block)] = block
-        with open(self._part, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(self._part, self.path)
+        put_in_place(self._part, self.path)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""`neuronio_windows.read_batch` compiled by numba: a thread that reads ahead with it leaves the interpreter to the one that trains.
+"""`batches.read_batch` compiled by numba: a thread that reads ahead with it leaves the interpreter to the one that trains.
 
 What other files define comes in by the table: numba's cache watches this file alone.
 """
@@ -32,7 +32,7 @@ class Table(NamedTuple):
     where: np.ndarray  # int64 (N, 2) file, number in it
     bin_ptr: np.ndarray  # int64 (N + 1,)
     bins: np.ndarray  # int32, ms of the output spikes
-    scale: np.ndarray  # float32 (3,) mV: cap, bias and scale of `neuronio.scale_voltage`
+    scale: np.ndarray  # float32 (3,) mV: cap, bias and scale of `schema.scale_voltage`
     n_channels: int
 
 
@@ -115,7 +115,7 @@ def _read_window(descriptor, table, n, start, stop, row_ptr, channel, sign, spik
 
 @compiled
 def read(table, indices, starts_ms, window_ms):
-    """The windows as (whether all is well, row_ptr, channel, sign, spike, voltage), see `neuronio_windows.Batch`."""
+    """The windows as (whether all is well, row_ptr, channel, sign, spike, voltage), see `batches.Batch`."""
     n, ok = len(indices), True
     row_ptr = np.zeros(n * window_ms + 1, np.int64)
     channel, sign = np.empty(32 * n * window_ms, np.int64), np.empty(32 * n * window_ms, np.float32)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from elm_lib.datasets.neuronio.schema import open_simulations, write_simulations
+from elm_lib.datasets.neuronio.schema import open_simulations
+from elm_lib.datasets.neuronio.writer import write_simulations
 from elm_lib.simulate.cell import inputs, l5pc
 from elm_lib.simulate.cell.morphology import Cell, load_cell
 from elm_lib.support import processes

@@ -10,22 +10,22 @@ and 17 s of CPU for 128 simulations of 6 s in 274 MB (benchmarks/real_conversion
 
 from __future__ import annotations
 
-import json
-import multiprocessing
 import os
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from pathlib import Path
 
 import numpy as np
 
-from elm_lib.datasets.neuronio.schema import open_simulations, write_simulations
+from elm_lib.datasets.neuronio.schema import open_simulations
+from elm_lib.datasets.neuronio.writer import write_simulations
+from elm_lib.support import manifest
 from elm_lib.support.errors import DataError
-from elm_lib.support.files import file_digest, need_space, write_atomically
-from elm_lib.support.processes import die_with, progress
+from elm_lib.support.files import file_digest, need_space, read_or_set_aside
+from elm_lib.support.processes import progress
 from elm_lib.support.python2_pickle import field, load, numbers
+from elm_lib.support.workers import pool
 
 _TRAIN = "selfishgene/single-neurons-as-deep-nets-nmda-train-data"
 _TEST = "selfishgene/single-neurons-as-deep-nets-nmda-test-data"
@@ -54,7 +54,7 @@ def fetch(raw: str | Path, splits: Iterable[str] = tuple(SPLITS), *, attempts: i
     """
     raw = Path(raw)
     for folder in _folders(splits):
-        if folder in _manifest(raw):
+        if folder in manifest.entered(raw):
             find_files(raw, folder)
             continue
         if not _files_by_hand(raw, folder):
@@ -70,11 +70,9 @@ def register(raw: str | Path, folder: str) -> None:
     if not files:
         raise DataError(f"{raw}: holds no {folder}/*.p: run the download stage, or put the files there by hand")
     entries = {
-        path.relative_to(raw).as_posix(): {"bytes": path.stat().st_size, "sha256": file_digest(path)}
-        for path in _shown(files, len(files), f"sha256 {folder}")
+        path.relative_to(raw).as_posix(): manifest.seen(path) for path in _shown(files, len(files), f"sha256 {folder}")
     }
-    text = json.dumps({**_manifest(raw), folder: entries}, indent=1, sort_keys=True)
-    write_atomically(raw / "manifest.json", text.encode() + b"\n")
+    manifest.enter(raw, folder, entries)
 
 
 def find_files(raw: str | Path, folder: str) -> dict[Path, str]:
@@ -83,10 +81,10 @@ def find_files(raw: str | Path, folder: str) -> dict[Path, str]:
     Raises DataError naming the first file that is missing, of another size, or not in the manifest.
     """
     raw = Path(raw)
-    manifest = _manifest(raw)
-    if folder not in manifest:
+    known = manifest.entered(raw)
+    if folder not in known:
         raise DataError(f"{raw / 'manifest.json'}: does not list {folder}: run the download stage")
-    entries = {raw / name: entry for name, entry in manifest[folder].items()}
+    entries = {raw / name: entry for name, entry in known[folder].items()}
     for path, entry in entries.items():
         if not path.is_file():
             raise DataError(f"{path}: missing, though in manifest.json: put it back, {_forget(folder)}")
@@ -128,7 +126,8 @@ def convert(
     if not jobs:
         return paths
     need_space(out, 128 * BYTES_PER_SIMULATION * len(jobs), f"converting {len(jobs)} files of NeuronIO")
-    with _mapped(workers) as mapped:
+    with pool(workers) if workers > 1 else nullcontext() as executor:
+        mapped = executor.map if executor else map
         for _ in _shown(mapped(convert_file, *zip(*jobs, strict=True)), len(jobs), "convert"):
             pass
     return paths
@@ -199,28 +198,8 @@ def _input_spikes(simulation: dict) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _is_converted(target: Path, sha256: str) -> bool:
-    if not target.exists():
-        return False
-    try:
-        return open_simulations(target).provenance.get("sha256") == sha256
-    except DataError:
-        return False  # damaged or of another version: made again
-
-
-@contextmanager
-def _mapped(workers: int) -> Iterator:
-    """A `map` over so many processes; over none if one is enough."""
-    if workers == 1:
-        yield map
-    else:
-        # spawned, because the caller may hold threads (torch, a notebook); ended when the caller is killed
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, context, initializer=die_with, initargs=(os.getpid(),)) as pool:
-            try:
-                yield pool.map
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+    found = read_or_set_aside(target, open_simulations)
+    return found is not None and found.provenance.get("sha256") == sha256
 
 
 def _shown(items: Iterable, total: int, what: str) -> Iterator:
@@ -236,18 +215,6 @@ def _folders(splits: Iterable[str]) -> list[str]:
     if unknown:
         raise ValueError(f"split {unknown[0]!r}: must be one of {', '.join(SPLITS)}")
     return [folder for split in splits for folder in SPLITS[split]]
-
-
-def _manifest(raw: Path) -> dict[str, dict[str, dict]]:
-    path = raw / "manifest.json"
-    if not path.exists():
-        return {}
-    try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise DataError(
-            f"{path}: not JSON ({error}): restore it, or delete it to trust the files as they are"
-        ) from None
 
 
 def _forget(folder: str) -> str:

@@ -15,7 +15,7 @@ BYTES = -(-N_CHANNELS // 8)  # a ms of input
 
 
 class DenseBatch(NamedTuple):
-    """B windows of T ms; see `neuronio_windows.Batch` for what each is."""
+    """B windows of T ms; see `batches.Batch` for what each is."""
 
     x: Tensor  # float32 (B, T, 1278)
     spike: Tensor  # float32 (B, T)

@@ -21,7 +21,6 @@ The channel order and the binary input follow Beniaguev et al. (2021), doi:10.10
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -32,7 +31,6 @@ import h5py
 import numpy as np
 
 from elm_lib.support.errors import DataError
-from elm_lib.support.files import write_atomically
 
 SCHEMA = "neuronio"
 VERSION = 1
@@ -43,14 +41,13 @@ SOMA_BIAS_MV = -67.7  # mV: about the mean of the capped voltage
 SOMA_SCALE_MV = 10.0  # mV per unit of the target
 
 # name -> (dtype, shape as a function of (n_simulations, duration_ms), None where the file decides)
-_DATASETS = {
+DATASETS = {
     "spikes/indptr": ("<i8", lambda n, d: (n, d + 1)),
     "spikes/channel": ("<u2", None),
     "soma_voltage": ("<f4", lambda n, d: (n, d)),
     "output/indptr": ("<i8", lambda n, d: (n + 1,)),
     "output/bin": ("<i4", None),
 }
-_UNITS = {"spikes/channel": "channel", "soma_voltage": "mV", "output/bin": "ms"}
 _REMAKE = "delete it and run the stage that makes it again"
 
 
@@ -64,99 +61,7 @@ def unscale_voltage(target: np.ndarray) -> np.ndarray:
     return target * SOMA_SCALE_MV + SOMA_BIAS_MV
 
 
-def output_bin(time_ms: np.ndarray) -> np.ndarray:
-    """Time of an output spike in ms -> its 1 ms bin, as in the released evaluation: int(time - 0.5)."""
-    return np.trunc(np.asarray(time_ms, dtype=np.float64) - 0.5).astype(np.int32)
-
-
-def write_simulations(
-    path: str | Path,
-    *,
-    spikes: Sequence[tuple[np.ndarray, np.ndarray]],
-    soma_voltage: np.ndarray,
-    output_spikes_ms: Sequence[np.ndarray],
-    source: str,
-    provenance: dict,
-) -> None:
-    """Write one batch of simulations, atomically: a killed writer leaves no file of this name.
-
-    path:              the file to make; its folder is made if missing.
-    spikes:            N pairs (channel, time_ms), any order; times are whole ms in 0..D-1. The input is binary: a spike
-                       that occurs twice in one channel and ms is kept once.
-    soma_voltage:      (N, D) mV
-    output_spikes_ms:  N arrays of times in ms
-    source:            "generated" or "real"
-    provenance:        what made the data; anything JSON can hold
-
-    Raises DataError (naming file, simulation and value) for values outside their range, NaN, or a full disk.
-    """
-    path = Path(path)
-    soma_voltage = np.ascontiguousarray(soma_voltage, dtype=np.float32)
-    n_simulations, duration_ms = soma_voltage.shape
-    if source not in ("generated", "real"):
-        raise ValueError(f"source={source!r}: must be 'generated' or 'real'")
-    if not len(spikes) == len(output_spikes_ms) == n_simulations:
-        raise ValueError(f"{len(spikes)} spike lists, {len(output_spikes_ms)} output lists, {n_simulations} voltages")
-    _check_finite(path, soma_voltage)
-
-    outputs = [_output_bins(path, n, times, duration_ms) for n, times in enumerate(output_spikes_ms)]
-    boundaries = np.arange(duration_ms + 1, dtype=np.int64) * N_CHANNELS  # first key of each ms
-    indptr = np.zeros((n_simulations, duration_ms + 1), np.int64)
-    channels, n_spikes = [np.zeros(0, np.uint16)], 0
-    for n, (channel, time_ms) in enumerate(spikes):
-        keys = _spike_keys(path, n, channel, time_ms, duration_ms)
-        indptr[n] = n_spikes + np.searchsorted(keys, boundaries)
-        channels.append((keys % N_CHANNELS).astype(np.uint16))
-        n_spikes += len(keys)
-
-    arrays = {
-        "spikes/indptr": indptr,
-        "spikes/channel": np.concatenate(channels),
-        "soma_voltage": soma_voltage,
-        "output/indptr": np.cumsum([0] + [len(bins) for bins in outputs]),
-        "output/bin": np.concatenate(outputs),
-    }
-    image = io.BytesIO()
-    # aligned datasets can be memory-mapped as typed arrays
-    with h5py.File(image, "w", alignment_threshold=1, alignment_interval=64) as file:
-        file.attrs["schema"] = SCHEMA
-        file.attrs["version"] = VERSION
-        file.attrs["source"] = source
-        file.attrs["provenance"] = json.dumps(provenance, sort_keys=True, allow_nan=False)
-        file.attrs["n_simulations"] = n_simulations
-        file.attrs["duration_ms"] = duration_ms
-        file.attrs["dt_ms"] = 1.0
-        for name, (dtype, _) in _DATASETS.items():
-            dataset = file.create_dataset(name, data=arrays[name].astype(dtype, copy=False), track_times=False)
-            if name in _UNITS:
-                dataset.attrs["units"] = _UNITS[name]
-    write_atomically(path, image.getbuffer())
-
-
-def _spike_keys(path: Path, n: int, channel: np.ndarray, time_ms: np.ndarray, duration_ms: int) -> np.ndarray:
-    """Input spikes -> sorted, unique keys time_ms * 1278 + channel (int64), after checking both."""
-    channel, time_ms = np.asarray(channel), np.asarray(time_ms)
-    if channel.shape != time_ms.shape or channel.ndim != 1:
-        raise ValueError(
-            f"{path}: simulation {n}: channel {channel.shape} and time_ms {time_ms.shape} must be 1-D alike"
-        )
-    for name, values, end in (("channel", channel, N_CHANNELS), ("spike time in ms", time_ms, duration_ms)):
-        wrong = ~((values >= 0) & (values < end) & (values == np.floor(values)))
-        if wrong.any():
-            raise DataError(f"{path}: simulation {n}: {name} {values[wrong][0]} is not a whole number in 0..{end - 1}")
-    return np.unique(time_ms.astype(np.int64) * N_CHANNELS + channel.astype(np.int64))
-
-
-def _output_bins(path: Path, n: int, times_ms: np.ndarray, duration_ms: int) -> np.ndarray:
-    """Output spike times in ms -> sorted, unique bins (int32), after checking them."""
-    times_ms = np.asarray(times_ms, dtype=np.float64).reshape(-1)
-    wrong = ~((times_ms >= 0) & (times_ms < duration_ms + 0.5))
-    if wrong.any():
-        raise DataError(f"{path}: simulation {n}: output spike at {times_ms[wrong][0]} ms, outside 0..{duration_ms} ms")
-    return np.unique(output_bin(times_ms))
-
-
-def _check_finite(path: Path, voltage_mv: np.ndarray, first_simulation: int = 0, first_ms: int = 0) -> None:
+def check_finite(path: Path, voltage_mv: np.ndarray, first_simulation: int = 0, first_ms: int = 0) -> None:
     """DataError naming file, simulation and ms of the first value of voltage_mv (n, T) that is not finite."""
     finite = np.isfinite(voltage_mv)
     if not finite.all():
@@ -226,7 +131,7 @@ class Simulations:
         if channel.size and channel.max() >= N_CHANNELS:
             raise DataError(f"{self.path}: spikes/channel holds {channel.max()}, above {N_CHANNELS - 1}: {_REMAKE}")
         if not np.isfinite(voltage).all():
-            _check_finite(self.path, voltage[None], n, t0)
+            check_finite(self.path, voltage[None], n, t0)
         bins = self.output_bins[self.output_indptr[n] : self.output_indptr[n + 1]]
         return row_ptr, channel, voltage, bins[(bins >= t0) & (bins < t1)] - t0
 
@@ -237,13 +142,13 @@ class Simulations:
         return self
 
     def _map(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        dtype = np.dtype(_DATASETS[name][0])
+        dtype = np.dtype(DATASETS[name][0])
         if 0 in shape:
             return np.empty(shape, dtype)
         return np.memmap(self.path, dtype, "r", self.offsets[name], shape)
 
     def _read(self, descriptor: int, name: str, start: int, count: int) -> np.ndarray:
-        dtype = np.dtype(_DATASETS[name][0])
+        dtype = np.dtype(DATASETS[name][0])
         size = count * dtype.itemsize
         data = os.pread(descriptor, size, self.offsets[name] + start * dtype.itemsize)
         if len(data) != size:
@@ -272,7 +177,7 @@ def _open(path: Path, file: h5py.File) -> Simulations:
         raise DataError(f"{path}: schema {schema} version {version}, not {SCHEMA} version {VERSION}: {_REMAKE}")
     n, d = int(file.attrs["n_simulations"]), int(file.attrs["duration_ms"])
     offsets = {}
-    for name, (dtype, shape) in _DATASETS.items():
+    for name, (dtype, shape) in DATASETS.items():
         dataset = file[name]
         expected = shape(n, d) if shape else (dataset.size,)
         if dataset.dtype != np.dtype(dtype) or dataset.shape != expected:

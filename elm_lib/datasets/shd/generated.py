@@ -30,7 +30,7 @@ from elm_lib.datasets.shd.schema import (
 )
 from elm_lib.simulate.speech import cochlea, voices
 from elm_lib.support import processes
-from elm_lib.support.files import need_space, read_or_set_aside, write_atomically, write_npz
+from elm_lib.support.files import need_space, read_npz, read_or_set_aside, write_atomically, write_npz
 from elm_lib.support.workers import pool, usable_cores
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
@@ -136,6 +136,8 @@ def generate(
     if min(sizes.values()) < 1:
         raise ValueError(f"sizes = {sizes}: at least 1 utterance each")
     files = {split: _file(folder, split, sizes, seed) for split in SPLITS}
+    if not len(files["valid"].members):
+        raise ValueError(f"sizes = {sizes}: {sizes['train']} utterances leave none for validation: more are needed")
     known: dict[tuple[str, int], Spikes] = {}
     lacking: dict[str, np.ndarray] = {}
     for split, file in files.items():
@@ -200,11 +202,11 @@ def _read_part(parts: Path, sequence: str, members: tuple[int, ...], seed: int) 
     """Spikes of some utterances; None where they have to be made."""
 
     def read(path: Path) -> list[Spikes] | None:
-        with np.load(io.BytesIO(path.read_bytes())) as found:
-            if str(found["provenance"]) != _part_provenance(sequence, members, seed):
-                return None
-            ends = found["row_ptr"][1:-1]
-            return list(zip(np.split(found["time_s"], ends), np.split(found["channel"], ends), strict=True))
+        found = read_npz(path)
+        if str(found["provenance"]) != _part_provenance(sequence, members, seed):
+            return None
+        ends = found["row_ptr"][1:-1]
+        return list(zip(np.split(found["time_s"], ends), np.split(found["channel"], ends), strict=True))
 
     return read_or_set_aside(_part_path(parts, sequence, members), read)
 

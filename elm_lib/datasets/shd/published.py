@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gzip
-import os
 import shutil
 import zlib
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from elm_lib.support.download import download
 from elm_lib.support.errors import DataError
-from elm_lib.support.files import GB, file_digest, need_space
+from elm_lib.support.files import GB, file_digest, need_space, part_of, put_in_place
 
 SERVERS = ("https://zenkelab.org/datasets", "https://compneuro.net/datasets")  # the second is the first's mirror
 UNPACKED_BYTES = 0.7 * GB  # room for both files, generously
@@ -78,7 +77,7 @@ def unpack(source: Path, target: Path, md5: str) -> Path:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     need_space(target.parent, UNPACKED_BYTES if source.suffix == ".gz" else source.stat().st_size, target.name)
-    part = target.with_name(target.name + ".part")
+    part = part_of(target)
     try:
         with gzip.open(source) if source.suffix == ".gz" else open(source, "rb") as packed, open(part, "wb") as file:
             shutil.copyfileobj(packed, file, 1 << 20)
@@ -94,5 +93,5 @@ def unpack(source: Path, target: Path, md5: str) -> Path:
     if found != md5:
         part.unlink()
         raise DataError(f"{source}: unpacked, its md5 is {found}, not {md5}: delete it and run again")
-    os.replace(part, target)
+    put_in_place(part, target)
     return target

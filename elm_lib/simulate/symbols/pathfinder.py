@@ -21,11 +21,12 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
+from elm_lib.simulate.symbols.raster import draw_bar, draw_disc
+
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
 RETRIES = 2  # of a paddle that would come too near, of a seed
 DISTRACTOR_RETRIES = 4  # of a short contour that finds no way; then it is left out
 _SEED_TRIALS = 200  # uniform places before an image counts as full
-_SAMPLES = 4  # a pixel and axis
 _ANGLES = 32  # directions that a paddle chooses from; the published ring of pixels has 5 to 14 of them within reach
 
 
@@ -100,9 +101,9 @@ def render(scene: Scene, recipe: Recipe, markers: bool = True) -> np.ndarray:
     image = np.zeros((recipe.size, recipe.size))
     contrast = np.where(scene.contour < 2, recipe.contour_contrast, recipe.distractor_contrast)
     for paddle, brightness in zip(scene.paddles, contrast, strict=True):
-        _draw_bar(image, *paddle, recipe.paddle_thickness / 2, recipe.overdraw, brightness)
+        draw_bar(image, *paddle, recipe.paddle_thickness / 2, recipe.overdraw, brightness)
     for x, y in scene.markers if markers else ():
-        _draw_disc(image, x, y, recipe.marker_radius)
+        draw_disc(image, x, y, recipe.marker_radius)
     return np.rint(image * (255 / image.max())).astype(np.uint8)
 
 
@@ -291,37 +292,3 @@ def _point_to_bar(x, y, paddles, i):
     t = ((x - ax) * ux + (y - ay) * uy) / (ux * ux + uy * uy)
     t = min(1.0, max(0.0, t))
     return np.hypot(x - ax - t * ux, y - ay - t * uy)
-
-
-@numba.njit(cache=True)
-def _draw_bar(image, ax, ay, bx, by, half, beyond, brightness):
-    """Raise image to brightness times the part of each pixel that a bar with flat ends covers."""
-    size = len(image)
-    ux, uy = bx - ax, by - ay
-    length = np.hypot(ux, uy)
-    ux, uy = ux / length, uy / length
-    wide = half + beyond
-    rows = range(max(0, int(min(ay, by) - wide)), min(size, int(max(ay, by) + wide) + 1))
-    columns = range(max(0, int(min(ax, bx) - wide)), min(size, int(max(ax, bx) + wide) + 1))
-    for row in rows:
-        for column in columns:
-            hit = 0
-            for k in range(_SAMPLES * _SAMPLES):
-                x = column + (k % _SAMPLES + 0.5) / _SAMPLES - ax
-                y = row + (k // _SAMPLES + 0.5) / _SAMPLES - ay
-                hit += -beyond <= x * ux + y * uy <= length + beyond and abs(x * uy - y * ux) <= half
-            image[row, column] = max(image[row, column], brightness * hit / _SAMPLES**2)
-
-
-@numba.njit(cache=True)
-def _draw_disc(image, cx, cy, radius):
-    """Raise image to the part of each pixel that a disc covers."""
-    size = len(image)
-    for row in range(max(0, int(cy - radius)), min(size, int(cy + radius) + 1)):
-        for column in range(max(0, int(cx - radius)), min(size, int(cx + radius) + 1)):
-            hit = 0
-            for k in range(_SAMPLES * _SAMPLES):
-                x = column + (k % _SAMPLES + 0.5) / _SAMPLES - cx
-                y = row + (k // _SAMPLES + 0.5) / _SAMPLES - cy
-                hit += x * x + y * y <= radius * radius
-            image[row, column] = max(image[row, column], hit / _SAMPLES**2)
