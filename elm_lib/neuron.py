@@ -6,8 +6,8 @@
     m_t     = kappa_m * m_{t-1} + lambda (1 - kappa_m) * dm_t                 leaky memory
     y_t     = w_y m_t                                                         output
 
-`elm_step` says this line by line. `ELM.forward` computes the same for a whole sequence. The traces, the branch sums and the
-part of the MLP's first layer that reads s do not depend on m: they are computed for all t at once.
+`elm_step` says this line by line. `ELM.forward` computes the same for a whole sequence. What does not depend on m (traces,
+branch sums, the part of the MLP's first layer that reads s) is computed for all t at once in `elm_lib.kernels.synapses`.
 `elm_lib.kernels.recurrence` does the rest.
 
     >>> elm = ELM(input_size=1278, d_m=20, d_o=2, batch_first=True)
@@ -40,7 +40,7 @@ class Parameters(NamedTuple):
 
     kappa_s  () or (S,)     decay of the traces a step
     w_s      (S,)           synapse weights, one trace a synapse; or (d_s, S), which sums the inputs of each branch
-    d_brch                  synapse traces that a branch adds up; 1 where s has one trace a branch, or there is no branch
+    d_brch                  synapse traces that a branch adds up; 1 without branches, or with one trace a branch
     kappa_m  (d_m,)         decay of the memory a step
     gain     (d_m,)         lambda (1 - kappa_m)
     w_p      [(W, b), ...]  layers of the MLP
@@ -61,7 +61,7 @@ class Parameters(NamedTuple):
 
 
 def elm_step(x: Tensor, state: State, p: Parameters) -> tuple[Tensor, State]:
-    """Equation 1: what reaches the synapses, x (B, d_s), and (s, m) of the last step -> y (B, d_o), (s, m)."""
+    """Equation 1: the synapses' inputs x (B, d_s), and (s, m) after the last step -> y (B, d_o), (s, m)."""
     s, m = state
     s = p.kappa_s * s + weighted(x, p.w_s)  # (B, S)
     z = torch.cat([branch_sums(s, p.d_brch), p.kappa_m * m], -1)
@@ -243,8 +243,8 @@ class BranchELM(ELM):
 
     routing  "neighbourhood"  branch b reads d_brch neighbouring inputs from b * ceil(input_size / d_tree) on; synapses
                               past the last input are masked
-             "random"         every synapse reads an input at random, without repetition within a branch while there are
-                              enough; drawn from routing_seed, or from torch's global generator; stored in the state_dict
+             "random"         every synapse reads an input at random, without repetition within a branch while there
+                              are enough; drawn from routing_seed, or torch's global generator; kept in the state_dict
              "none"           synapse i reads input i; d_tree * d_brch must equal input_size
     tau_s    ms: one value, one a branch (d_tree,), or one a synapse (d_tree * d_brch,)
     The state is (s, m) with branch traces (B, d_tree), or synapse traces if tau_s has one value a synapse.
