@@ -6,9 +6,8 @@
     m_t     = kappa_m * m_{t-1} + lambda (1 - kappa_m) * dm_t                 leaky memory
     y_t     = w_y m_t                                                         output
 
-`elm_step` says this line by line. `ELM.forward` computes the same for a whole sequence. What does not depend on m (traces,
-branch sums, the part of the MLP's first layer that reads s) is computed for all t at once in `elm_lib.kernels.synapses`.
-`elm_lib.kernels.recurrence` does the rest.
+`elm_step` says this line by line. `ELM.forward` computes the same for a whole sequence: what does not depend on m for
+all t at once (`elm_lib.kernels.synapses`), then the memory step by step (`elm_lib.kernels.recurrence`).
 
     >>> elm = ELM(input_size=1278, d_m=20, d_o=2, batch_first=True)
     >>> y, state = elm(torch.zeros(8, 500, 1278))            # (8, 500, 2), as nn.LSTM would return
@@ -127,8 +126,8 @@ class ELM(nn.Module):
         neuron_init.check_whole(0, l_mlp=l_mlp)
         neuron_init.check_scales(w_s, delta_t=delta_t, lambda_=lambda_)
         self.input_size, self.d_m, self.d_o, self.l_mlp, self.d_mlp = input_size, d_m, d_o, l_mlp, d_mlp
-        self.lambda_, self.delta_t = lambda_, delta_t
-        self.batch_first, self.checkpoint_steps = batch_first, checkpoint_steps
+        self.lambda_, self.delta_t, self.batch_first = lambda_, delta_t, batch_first
+        self.checkpoint_steps = checkpoint_steps
         self.engine = neuron_init.choice("engine", engine, ("auto", *ENGINES))
         self.activation = neuron_init.choice("activation", activation, ACTIVATIONS)
         self.memory_update = neuron_init.choice("memory_update", memory_update, UPDATES)
@@ -149,7 +148,7 @@ class ELM(nn.Module):
 
     @property
     def d_tree(self) -> int:
-        """Number of values that reach the MLP from the synapses: d_s here, branches in `BranchELM`."""
+        """Values that reach the MLP from the synapses: d_s here, branches in `BranchELM`."""
         return self.input_size
 
     @property
@@ -179,14 +178,12 @@ class ELM(nn.Module):
         """The parameters of `elm_step`, from what is learned and what is set."""
         kappa_s, tau_m = torch.exp(-self.delta_t / self.tau_s), self.tau_m
         kappa_m = torch.exp(-self.delta_t / tau_m)
-        if self.memory_update == "original":
-            gain = self.lambda_ * (1 - kappa_m)
-        else:
-            gain = -torch.expm1(-self.lambda_ * self.delta_t / tau_m)
+        improved = self.memory_update == "improved"
+        gain = -torch.expm1(-self.lambda_ * self.delta_t / tau_m) if improved else self.lambda_ * (1 - kappa_m)
         w_p = [(layer.weight, layer.bias) for layer in self.mlp]
         w_y = None if self.w_y is None else (self.w_y.weight, self.w_y.bias)
-        f = (self.activation, *SCALES[self.tanh])
-        return Parameters(kappa_s, *self._trace_weights(), kappa_m, gain, w_p, *f, w_y)
+        act, (a, b) = self.activation, SCALES[self.tanh]
+        return Parameters(kappa_s, *self._trace_weights(), kappa_m, gain, w_p, act, a, b, w_y)
 
     def zero_state(self, x: Tensor | Spikes) -> State:
         """s_0 = 0, m_0 = 0 for a batch like x (B, ..)."""

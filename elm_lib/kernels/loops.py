@@ -1,7 +1,7 @@
 """The loops of `elm_lib.kernels.spikes` and `elm_lib.kernels.traces`, compiled by numba.
 
-Every sum runs in the order written, on one thread. Rows of a (B, T, D) array lie in a 2-D array (B T, D), step t of sample
-b in row b_stride b + t_stride t. So either time or the batch may come first.
+Every sum runs in the order written, on one thread. Rows of a (B, T, D) array lie in a 2-D array (B T, D), step t of
+sample b in row b_stride b + t_stride t. So either time or the batch may come first.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def decayed_sum(row_ptr, channel, value, decay, out):
 
 @intrinsic
 def _non_zero(typing, x, row, first):
-    """Which numbers first .. first + STRETCH - 1 of a row of x (rows, C) are not 0, NaN among them: a bit each, int32."""
+    """Which numbers first .. first + STRETCH - 1 of a row of x (rows, C) are not 0 (NaN is not): a bit each, int32."""
 
     def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])

@@ -27,7 +27,7 @@ def branch_sums(s: Tensor, d_brch: int) -> Tensor:
 
 
 def branch_weights(w_s: Tensor, source: Tensor, branch: Tensor, inputs: int, branches: int) -> Tensor:
-    """Weights of the branches' sums, (inputs, branches), of synapses (n,) that read a source each and lie on a branch each.
+    """Weights of the branches' sums, (inputs, branches): each of n synapses reads a source and lies on a branch, (n,).
 
     Synapses of the same source and branch add up.
     """

@@ -1,9 +1,9 @@
 """Backpropagation through time by hand: what the engines torch, cpu and cuda share.
 
-Forward keeps m and, in place of p, what the first layer gives before its activation: z_1 = p + W_m u. Backward computes
-every later activation from it, for all t in a few large products. Only dL/dm_t runs step by step, in a short loop from the
-last step to the first. Each weight gradient is one product. Long sequences are taken in chunks of time, from the last to
-the first, so that only m, z_1 and their gradients are held for all t.
+Forward keeps m and, in place of p, what the first layer gives before its activation: z_1 = p + W_m u. Backward
+computes every later activation from it, for all t in a few large products. Only dL/dm_t runs step by step, in a short
+loop from the last step to the first. Each weight gradient is one product. Long sequences are taken in chunks of time,
+from the last to the first, so that only m, z_1 and their gradients are held for all t.
 
     g_t   = dL/dm_t + c_{t+1}                       c: what later steps send back
     e_t   = gain * g_t * f'(z_t)                    at the MLP's output
@@ -108,8 +108,9 @@ def backward_by(reverse: Callable, keeps_z: bool = True) -> Callable:
     """`Loops.backward` of an engine that has a reverse loop alone: activations for all t at once, then that loop.
 
     keeps_z: whether the engine's forward loop returns z_1, not p.
-    reverse(grad_m, errors, g_all, back_all, carry, kappa, w_m, weights) gets each layer's slopes in errors and turns them
-    into dL/d each layer's output. It fills g_all with g_t and back_all with c_t / kappa_m, (T, B, d_m), and updates carry.
+    reverse(grad_m, errors, g_all, back_all, carry, kappa, w_m, weights) gets each layer's slopes in errors and turns
+    them into dL/d each layer's output. It fills g_all with g_t and back_all with c_t / kappa_m, (T, B, d_m) each, and
+    updates carry.
     """
 
     def backward(z, m_prev, grad_m, carry, kappa, slope, w_m, layers, activation: str, b: float, grad_p):

@@ -4,8 +4,8 @@ Samples are taken eight at a time, or one or two where the batch has no more. Fe
 registers. LLVM does not vectorise numba's scalar code for products as small as these, so this file writes the vector
 instructions itself. A step of time is a few products, whose sums stay in registers until the step has used them.
 
-The code generator (`Lanes`) and the loops share one file, because numba's cache looks at the file of a loop alone. After
-a change of a generator in another file it would run the old machine code.
+The code generator (`Lanes`) and the loops share one file, because numba's cache looks at the file of a loop alone.
+After a change of a generator in another file it would run the old machine code.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def _has_avx512() -> bool:
 
 
 LANES = 16 if _has_avx512() else 8  # float32 of a register
-# Samples of a block, which share each weight that is loaded -> registers side by side. Together they hold as many sums as
-# a core has registers for, or as keep its multipliers busy.
+# Samples of a block, which share each weight that is loaded -> registers side by side. Together they hold as many sums
+# as a core has registers for, or as keep its multipliers busy.
 BLOCKS = {8: LANES // 8, 2: 4, 1: 4}
 STEPS = 64  # summed in float32 before they are added to a float64
 

@@ -7,8 +7,8 @@ transposes:
     h = W_m u + p,  z = W_2 act(h) + b_2                 e_1 = (W_2^T e_2) * slope_1,  c = kappa (g + W_m^T e_1)
 
 vector   a program a sample. Both matrices are laid out (d_1, d_m). So the first product sums along one axis and the
-         second along the other, and each result lies where the next product reads it. The weights of a small neuron stay
-         in registers (HELD). Larger ones are read again each step, from L1 or L2, CHUNK hidden units at a time.
+         second along the other, and each result lies where the next product reads it. The weights of a small neuron
+         stay in registers (HELD). Larger ones are read again each step, from L1 or L2, CHUNK hidden units at a time.
 tile     a program for 16 samples, for large batches: products run on the tensor cores, in float32 as exact as
          `torch.get_float32_matmul_precision()` asks ("highest": three TF32 products, else one).
 
