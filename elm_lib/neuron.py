@@ -30,7 +30,6 @@ from elm_lib.kernels.synapses import branch_sums, branch_weights, in_stretches, 
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
 
-UPDATES = ("original", "improved")
 State = tuple[Tensor, Tensor]
 
 
@@ -130,7 +129,7 @@ class ELM(nn.Module):
         self.checkpoint_steps = checkpoint_steps
         self.engine = neuron_init.choice("engine", engine, ("auto", *ENGINES))
         self.activation = neuron_init.choice("activation", activation, ACTIVATIONS)
-        self.memory_update = neuron_init.choice("memory_update", memory_update, UPDATES)
+        self.memory_update = neuron_init.choice("memory_update", memory_update, ("original", "improved"))
         self.tanh = neuron_init.choice("tanh", tanh, SCALES)
 
         self.tau_m_bounds = tuple(tau_m_bounds)
@@ -227,8 +226,8 @@ class ELM(nn.Module):
         """x (B, T, input_size) from s_0, m_0: output (T, B, d_o), and s, m after the last step."""
         p = self.step_parameters()
         (w_1, b_1), *rest = p.w_p
-        x, rate_s = self._trace_input(x), self.delta_t / self.tau_s
-        p_tbh, s = input_half(x, s_0, rate_s, p.w_s, p.d_brch, w_1[:, : self.d_tree], b_1)
+        rate_s, w_in = self.delta_t / self.tau_s, w_1[:, : self.d_tree]
+        p_tbh, s = input_half(self._trace_input(x), s_0, rate_s, p.w_s, p.d_brch, w_in, b_1)
         mlp = MemoryMLP(w_1[:, self.d_tree :], rest, p.act, (p.a, p.b))
         m_tbm = recurrence(p_tbh, m_0, p.kappa_m, p.gain, mlp, self.engine)
         del p_tbh  # frees its memory before the read-out needs some
@@ -290,8 +289,7 @@ class BranchELM(ELM):
     @property
     def w_s(self) -> Tensor:
         """Synapse weights >= 0, (d_tree * d_brch,); 0 where a synapse has no input."""
-        w_s = F.relu(self.proto_w_s)
-        return torch.where(self.routing_mask, w_s, torch.zeros_like(w_s))
+        return torch.where(self.routing_mask, F.relu(self.proto_w_s), 0.0)
 
     def _trace_weights(self) -> tuple[Tensor, int]:
         if self._per_synapse:

@@ -35,7 +35,7 @@ class S5(nn.Module):
     d_model    H, width of the layers
     d_state    P, states of a layer; n_blocks divides P/2
     grey       the one-hot input is read as a grey value, -1 to 1; else it is embedded as it is
-    Only the output after the last step is meant to be read: the one of the mean over the whole sequence. Earlier ones see
+    Only the output after the last step is meant to be read: that of the mean over the whole sequence. Earlier ones see
     the future too, through the backward states. Sequences of a batch have one length, as padding would be read.
     Raises ValueError for sizes that do not fit together.
     """

@@ -33,9 +33,9 @@ SHARPNESS = 10.0  # of the surrogate gradient
 class _Layer(torch.autograd.Function):
     """Spikes z_1 ... z_T (T, B, n) and v_T (B, n) of a layer.
 
-    It reads a current (T, B, n) and, through w (n, n), its own z_{t-1}. Backward as if z were the fast sigmoid u / (1
-    + |u|) of u = 10 (v - threshold): SuperSpike (Zenke and Ganguli 2018, doi:10.1162/neco_a_01086), which the authors
-    of SHD trained their networks with; the paper does not name its own.
+    It reads a current (T, B, n) and, through w (n, n), its own z_{t-1}. Backward takes z for the fast sigmoid
+    u / (1 + |u|) of u = 10 (v - threshold). This is SuperSpike (Zenke and Ganguli 2018, doi:10.1162/neco_a_01086), with
+    which the authors of SHD trained their networks. The paper does not name its own.
     """
 
     @staticmethod
@@ -131,7 +131,7 @@ class SNN(nn.Module):
         return w_in, w_r * _signs(w_r), w_ro * _signs(w_ro), w_o * _signs(w_o)
 
     def forward(self, x: Tensor | Spikes, state: tuple[Tensor, Tensor, Tensor] | None = None):
-        """x (B, T, input_size) with batch_first, or `Spikes` -> low-passed output spikes (B, T, d_o), last (v, z, y)."""
+        """x (B, T, input_size) with batch_first, or `Spikes` -> low-passed spikes (B, T, d_o), last (v, z, y)."""
         if isinstance(x, Spikes):
             x = x.check(self.proto_w_s.dtype)
         elif not self.batch_first:
