@@ -6,9 +6,8 @@
     m_t     = kappa_m * m_{t-1} + lambda (1 - kappa_m) * dm_t                 leaky memory
     y_t     = w_y m_t                                                         output
 
-`elm_step` says this line by line. `ELM.forward` computes the same for a whole sequence. The traces, the branch sums and the
-part of the MLP's first layer that reads s do not depend on m: they are computed for all t at once.
-`elm_lib.kernels.recurrence` does the rest.
+`elm_step` says this line by line. `ELM.forward` computes the same for a whole sequence: what does not depend on m for
+all t at once (`elm_lib.kernels.synapses`), then the memory step by step (`elm_lib.kernels.recurrence`).
 
     >>> elm = ELM(input_size=1278, d_m=20, d_o=2, batch_first=True)
     >>> y, state = elm(torch.zeros(8, 500, 1278))            # (8, 500, 2), as nn.LSTM would return
@@ -31,7 +30,6 @@ from elm_lib.kernels.synapses import branch_sums, branch_weights, in_stretches, 
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
 
-UPDATES = ("original", "improved")
 State = tuple[Tensor, Tensor]
 
 
@@ -40,7 +38,7 @@ class Parameters(NamedTuple):
 
     kappa_s  () or (S,)     decay of the traces a step
     w_s      (S,)           synapse weights, one trace a synapse; or (d_s, S), which sums the inputs of each branch
-    d_brch                  synapse traces that a branch adds up; 1 where s has one trace a branch, or there is no branch
+    d_brch                  synapse traces that a branch adds up; 1 without branches, or with one trace a branch
     kappa_m  (d_m,)         decay of the memory a step
     gain     (d_m,)         lambda (1 - kappa_m)
     w_p      [(W, b), ...]  layers of the MLP
@@ -61,7 +59,7 @@ class Parameters(NamedTuple):
 
 
 def elm_step(x: Tensor, state: State, p: Parameters) -> tuple[Tensor, State]:
-    """Equation 1: what reaches the synapses, x (B, d_s), and (s, m) of the last step -> y (B, d_o), (s, m)."""
+    """Equation 1: the synapses' inputs x (B, d_s), and (s, m) after the last step -> y (B, d_o), (s, m)."""
     s, m = state
     s = p.kappa_s * s + weighted(x, p.w_s)  # (B, S)
     z = torch.cat([branch_sums(s, p.d_brch), p.kappa_m * m], -1)
@@ -127,11 +125,11 @@ class ELM(nn.Module):
         neuron_init.check_whole(0, l_mlp=l_mlp)
         neuron_init.check_scales(w_s, delta_t=delta_t, lambda_=lambda_)
         self.input_size, self.d_m, self.d_o, self.l_mlp, self.d_mlp = input_size, d_m, d_o, l_mlp, d_mlp
-        self.lambda_, self.delta_t = lambda_, delta_t
-        self.batch_first, self.checkpoint_steps = batch_first, checkpoint_steps
+        self.lambda_, self.delta_t, self.batch_first = lambda_, delta_t, batch_first
+        self.checkpoint_steps = checkpoint_steps
         self.engine = neuron_init.choice("engine", engine, ("auto", *ENGINES))
         self.activation = neuron_init.choice("activation", activation, ACTIVATIONS)
-        self.memory_update = neuron_init.choice("memory_update", memory_update, UPDATES)
+        self.memory_update = neuron_init.choice("memory_update", memory_update, ("original", "improved"))
         self.tanh = neuron_init.choice("tanh", tanh, SCALES)
 
         self.tau_m_bounds = tuple(tau_m_bounds)
@@ -149,7 +147,7 @@ class ELM(nn.Module):
 
     @property
     def d_tree(self) -> int:
-        """Number of values that reach the MLP from the synapses: d_s here, branches in `BranchELM`."""
+        """Values that reach the MLP from the synapses: d_s here, branches in `BranchELM`."""
         return self.input_size
 
     @property
@@ -179,14 +177,12 @@ class ELM(nn.Module):
         """The parameters of `elm_step`, from what is learned and what is set."""
         kappa_s, tau_m = torch.exp(-self.delta_t / self.tau_s), self.tau_m
         kappa_m = torch.exp(-self.delta_t / tau_m)
-        if self.memory_update == "original":
-            gain = self.lambda_ * (1 - kappa_m)
-        else:
-            gain = -torch.expm1(-self.lambda_ * self.delta_t / tau_m)
+        improved = self.memory_update == "improved"
+        gain = -torch.expm1(-self.lambda_ * self.delta_t / tau_m) if improved else self.lambda_ * (1 - kappa_m)
         w_p = [(layer.weight, layer.bias) for layer in self.mlp]
         w_y = None if self.w_y is None else (self.w_y.weight, self.w_y.bias)
-        f = (self.activation, *SCALES[self.tanh])
-        return Parameters(kappa_s, *self._trace_weights(), kappa_m, gain, w_p, *f, w_y)
+        act, (a, b) = self.activation, SCALES[self.tanh]
+        return Parameters(kappa_s, *self._trace_weights(), kappa_m, gain, w_p, act, a, b, w_y)
 
     def zero_state(self, x: Tensor | Spikes) -> State:
         """s_0 = 0, m_0 = 0 for a batch like x (B, ..)."""
@@ -230,8 +226,8 @@ class ELM(nn.Module):
         """x (B, T, input_size) from s_0, m_0: output (T, B, d_o), and s, m after the last step."""
         p = self.step_parameters()
         (w_1, b_1), *rest = p.w_p
-        x, rate_s = self._trace_input(x), self.delta_t / self.tau_s
-        p_tbh, s = input_half(x, s_0, rate_s, p.w_s, p.d_brch, w_1[:, : self.d_tree], b_1)
+        rate_s, w_in = self.delta_t / self.tau_s, w_1[:, : self.d_tree]
+        p_tbh, s = input_half(self._trace_input(x), s_0, rate_s, p.w_s, p.d_brch, w_in, b_1)
         mlp = MemoryMLP(w_1[:, self.d_tree :], rest, p.act, (p.a, p.b))
         m_tbm = recurrence(p_tbh, m_0, p.kappa_m, p.gain, mlp, self.engine)
         del p_tbh  # frees its memory before the read-out needs some
@@ -243,8 +239,8 @@ class BranchELM(ELM):
 
     routing  "neighbourhood"  branch b reads d_brch neighbouring inputs from b * ceil(input_size / d_tree) on; synapses
                               past the last input are masked
-             "random"         every synapse reads an input at random, without repetition within a branch while there are
-                              enough; drawn from routing_seed, or from torch's global generator; stored in the state_dict
+             "random"         every synapse reads an input at random, without repetition within a branch while there
+                              are enough; drawn from routing_seed, or torch's global generator; kept in the state_dict
              "none"           synapse i reads input i; d_tree * d_brch must equal input_size
     tau_s    ms: one value, one a branch (d_tree,), or one a synapse (d_tree * d_brch,)
     The state is (s, m) with branch traces (B, d_tree), or synapse traces if tau_s has one value a synapse.
@@ -293,8 +289,7 @@ class BranchELM(ELM):
     @property
     def w_s(self) -> Tensor:
         """Synapse weights >= 0, (d_tree * d_brch,); 0 where a synapse has no input."""
-        w_s = F.relu(self.proto_w_s)
-        return torch.where(self.routing_mask, w_s, torch.zeros_like(w_s))
+        return torch.where(self.routing_mask, F.relu(self.proto_w_s), 0.0)
 
     def _trace_weights(self) -> tuple[Tensor, int]:
         if self._per_synapse:

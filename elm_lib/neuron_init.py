@@ -71,7 +71,7 @@ def check_state(state: tuple[Tensor, Tensor], batch: int, n_trace: int, d_m: int
 
 
 def route(routing: str, input_size: int, d_tree: int, d_brch: int, seed: int | None = None) -> tuple[Tensor, Tensor]:
-    """Which input each synapse reads: indices and mask, both (d_tree, d_brch). The mask is False where there is no input.
+    """Which input each synapse reads: indices and mask, both (d_tree, d_brch). The mask is False where there is none.
 
     Raises ValueError when routing is "none" and d_tree * d_brch differs from input_size.
     """

@@ -21,12 +21,15 @@ settings.load_profile("any machine")
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Optional folder of reference data (released weights, simulator traces): ELM_SHARED, or ../shared beside the project."""
+    """Optional folder of reference data: the authors' released weights, and traces of simulators.
+
+    It is the folder that the environment variable ELM_SHARED names, or ../shared beside the project.
+    """
     folder = Path(os.environ.get("ELM_SHARED", ROOT.parent / "shared"))
     if not (folder / "official").is_dir():
         pytest.skip(
-            f"no reference data at {folder}: put the authors' released weights (github.com/AaronSpieler/elmneuron) into "
-            "<folder>/official and set ELM_SHARED=<folder>"
+            f"no released weights at {folder / 'official'}: copy their folders (num_memory_1, ..) from "
+            "github.com/AaronSpieler/elmneuron, and set ELM_SHARED to the folder that holds official/"
         )
     return folder
 

@@ -1,6 +1,6 @@
 """Large arrays on a CPU: memory in pages of 2 MB where the system has them, products in pieces that a cache holds.
 
-To be given 40 MB in pages of 4 KB takes as long as to fill them several times over.
+The system takes longer to hand out 40 MB in pages of 4 KB than a program takes to fill them several times.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def empty(like: Tensor, *shape: int) -> Tensor:
-    """`like.new_empty(shape)`."""
+    """`like.new_empty(shape)`, in large pages where that pays."""
     out = like.new_empty(shape)
     if _libc and out.device.type == "cpu" and out.nbytes >= LARGE:
         first = -(-out.data_ptr() // PAGE) * PAGE
         whole = (out.data_ptr() + out.nbytes - first) // PAGE * PAGE
-        _libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(whole), HUGE_PAGES)  # a wish: refused, all is as it was
+        _libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(whole), HUGE_PAGES)  # no error if refused
     return out
 
 
@@ -51,7 +51,7 @@ class _Affine(torch.autograd.Function):
         return out.view(*x.shape[:-1], len(weight))
 
     @staticmethod
-    def backward(ctx, grad):  # of operations that have a derivative: so has it
+    def backward(ctx, grad):  # made of differentiable operations, so it has a derivative itself
         x, weight = ctx.saved_tensors
         rows, grad_rows = x.reshape(-1, x.shape[-1]), grad.reshape(-1, len(weight))
         wanted = ctx.needs_input_grad

@@ -9,7 +9,7 @@ import torch
 
 
 def transformed() -> bool:
-    """Whether this runs inside torch.func.grad, vmap and their like: a tensor has no memory there for a loop to read."""
+    """Whether this runs inside torch.func.grad, vmap or the like, where a tensor has no memory for a loop to read."""
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 

@@ -1,6 +1,7 @@
-"""The loops of `elm_lib.kernels.spikes` and `elm_lib.kernels.traces`, compiled by numba. Every sum runs in the order written, on one thread.
+"""The loops of `elm_lib.kernels.spikes` and `elm_lib.kernels.traces`, compiled by numba.
 
-Rows of a (B, T, D) array lie in a 2-D array (B T, D): row b_stride b + t_stride t, so that time may come first or the batch.
+Every sum runs in the order written, on one thread. Rows of a (B, T, D) array lie in a 2-D array (B T, D), step t of
+sample b in row b_stride b + t_stride t. So either time or the batch may come first.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 LANES = 8  # numbers of a SIMD register
-BLOCK = 5  # registers that a row's spikes add to (or are added from) before the next ones
-STRETCH = 32  # numbers looked at together: bits of an int32
+BLOCK = 5  # registers of a row that stay loaded while its spikes are gone through
+STRETCH = 32  # numbers compared with 0 at once: the bits of an int32
 compiled = njit(cache=True, nogil=True, error_model="numpy")
 
 
 def _over_spikes(gathers: bool):
     @intrinsic
     def move(typing, one, i, many, index, factor, first, last):
-        """For the spikes first .. last: one[i] += factor many[index], or many[index] += factor one[i]; one, many (.., D),
-        the first D // LANES * LANES numbers of a row."""
+        """For the spikes first .. last - 1: one[i] += factor many[index], or many[index] += factor one[i].
+
+        one, many (.., D); only the first D // LANES * LANES numbers of a row.
+        """
 
         def generate(context, builder, signature, arguments):
             one_, many_, index_, factor_ = (
@@ -82,7 +85,7 @@ _add_rows, _add_to_rows = _over_spikes(True), _over_spikes(False)
 
 @compiled
 def gather(row_ptr, channel, value, weight, kappa, state, bias, out, b_stride, t_stride):
-    """s_t + bias of s_t = kappa s_{t-1} + the sum of value weight[channel] over the spikes of row b T + t, t = 1 .. T, in out.
+    """out = s_t + bias, where s_t = kappa s_{t-1} + the sum of value weight[channel] over the spikes of row b T + t.
 
     weight (C, D), kappa (D,), state (B, D): s_0, bias (D,), out (B T, D)
     """
@@ -94,9 +97,8 @@ def gather(row_ptr, channel, value, weight, kappa, state, bias, out, b_stride, t
             s[0, d] = state[b, d]
         for t in range(steps):
             for d in range(width):
-                s[0, d] = (
-                    kappa[d] * s[0, d] if kappa[d] != 0 else kappa[d]
-                )  # with no memory, what is not finite is not kept
+                # without memory, an infinity of the step before must not become NaN
+                s[0, d] = kappa[d] * s[0, d] if kappa[d] != 0 else kappa[d]
             first, last = row_ptr[b * steps + t], row_ptr[b * steps + t + 1]
             _add_rows(s, 0, weight, channel, value, first, last)
             if whole < width:
@@ -132,7 +134,10 @@ def scatter(row_ptr, channel, value, grad, b_stride, t_stride, kappa, state, out
 
 @compiled
 def leak(inputs, in_b, in_t, kappa, state, out, out_b, out_t, backwards):
-    """s_t = kappa s_{t-1} + i_t, from the first step on or, `backwards`, from the last; inputs, out (B T, D), state (B, D): s_0."""
+    """s_t = kappa s_{t-1} + i_t, from the first step on or, `backwards`, from the last.
+
+    inputs, out (B T, D), state (B, D): s_0
+    """
     batch, width = state.shape
     steps = out.shape[0] // max(batch, 1)
     for b in range(batch):
@@ -161,7 +166,7 @@ def decayed_sum(row_ptr, channel, value, decay, out):
 
 @intrinsic
 def _non_zero(typing, x, row, first):
-    """Which of the numbers first .. first + STRETCH - 1 of a row of x (rows, C) are not 0 (NaN is not): a bit each, int32."""
+    """Which numbers first .. first + STRETCH - 1 of a row of x (rows, C) are not 0 (NaN is not): a bit each, int32."""
 
     def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -188,7 +193,7 @@ def _lowest_bit(typing, bits):
 
 @compiled
 def find(x, row_ptr, channel, value):
-    """The non-zero numbers of x (rows, C), NaN included, row by row; False when there are more than channel has room for."""
+    """The numbers of x (rows, C) that are not 0, NaN among them, row by row. False: channel has no room for them."""
     n, whole = 0, x.shape[1] // STRETCH * STRETCH
     for row in range(x.shape[0]):
         if n + x.shape[1] > len(channel):

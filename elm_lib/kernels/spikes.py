@@ -1,4 +1,4 @@
-"""Spike input as it is, sparse: a product with a matrix is a gather and a sum, no (B, T, C) array in between."""
+"""Sparse spike input: a product with a matrix gathers rows and adds them up, without a (B, T, C) array in between."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch.nn import functional as F
 from elm_lib.kernels.autograd import first_derivative
 from elm_lib.kernels.traces import compiled, filter_traces, loops, rows_of
 
-THIN = 16  # a dense input of which less than one number in so many is not 0 is worth gathering
-WIDE = 64  # channels from which on that is worth a look
+THIN = 16  # a dense input is worth gathering if fewer than one number in so many is not 0
+WIDE = 64  # channels; with fewer it is not worth counting
 
 
 class Spikes(NamedTuple):
     """Sparse input (B, T, C): row b T + t holds channel[row_ptr[row] : row_ptr[row + 1]], each with its value.
 
     row_ptr int64 (B T + 1,);  channel int64 (n,);  value float (n,);  shape (B, T, C), always batch first
-    A channel that a row names twice adds up. `check` says whether the numbers fit together; models call it.
+    A channel that a row names twice adds up. Models call `check`, which says whether the numbers fit together.
     """
 
     row_ptr: Tensor
@@ -39,7 +39,7 @@ class Spikes(NamedTuple):
     def check(self, dtype: torch.dtype) -> Spikes:
         """Itself, with values of the given dtype. Raises ValueError when rows or channels lie outside the shape.
 
-        Compiled loops trust these numbers; on a GPU, where looking costs a wait, dtypes and sizes alone are looked at.
+        Compiled loops trust these numbers. On a GPU reading them costs a wait, so only dtypes and sizes are checked.
         """
         row_ptr, channel, n = self.row_ptr, self.channel, self.channel.numel()
         if len(self.shape) != 3 or min(self.shape) < 0:
@@ -73,7 +73,7 @@ class Spikes(NamedTuple):
 
 
 def thinned(x: Tensor | Spikes) -> Tensor | Spikes:
-    """A dense input that is nearly all zeros as `Spikes`, where that is faster: on a CPU, when it needs no gradient."""
+    """x as `Spikes` where that is faster: a dense input of nearly all zeros on a CPU that needs no gradient."""
     if not isinstance(x, Tensor) or x.shape[-1] < WIDE or x.requires_grad or not compiled(x):
         return x
     flat = x.contiguous().view(-1, x.shape[-1])
@@ -119,7 +119,7 @@ def filtered_projection(
 
 
 def decayed_sum(x: Tensor | Spikes, rate: Tensor) -> Tensor:
-    """sum_t exp(-rate (T - 1 - t)) x_t for one shared rate: (B, T, C) -> (B, C), the trace of the input after its last step."""
+    """The trace of an input after its last step, sum_t exp(-rate (T - 1 - t)) x_t, for one shared rate: -> (B, C)."""
     batch, steps, channels = x.shape
     age = torch.arange(steps - 1, -1, -1, device=rate.device, dtype=rate.dtype)
     decay = torch.exp(-rate * age)

@@ -1,6 +1,6 @@
-"""From the input to the memory: synapse weights, traces, branches and the first layer's input half, for all t at once.
+"""From the input to the memory: synapse weights, traces, branches and the input half of the MLP's first layer.
 
-None of it depends on the memory, so nothing here runs step by step but the filter of the traces.
+None of it depends on the memory, so it is computed for all t at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def branch_sums(s: Tensor, d_brch: int) -> Tensor:
 
 
 def branch_weights(w_s: Tensor, source: Tensor, branch: Tensor, inputs: int, branches: int) -> Tensor:
-    """Weights of the branches' sums, (inputs, branches), of synapses (n,) that read a source each and lie on a branch each.
+    """Weights of the branches' sums, (inputs, branches): each of n synapses reads a source and lies on a branch, (n,).
 
     Synapses of the same source and branch add up.
     """
@@ -49,7 +49,7 @@ def input_half(
     Returns  (T, B, d_1), and the traces after the last step, (B, S)
 
     A filter with one rate commutes with every sum. So x can be projected to the layer first and filtered there. That is
-    faster where the layer is narrower than the traces, and x long enough to pay for the matrix from inputs to layer.
+    faster where the layer is narrower than the traces, and x is long enough to pay for the matrix from inputs to layer.
     """
     batch, steps, inputs = x.shape
     if rate.numel() == 1 and len(b_1) < w_1.shape[1] and batch * steps >= inputs:

@@ -1,8 +1,8 @@
-"""The synapse filter s_t = kappa s_{t-1} + i_t over all t at once: it does not depend on the memory.
+"""The synapse filter s_t = kappa s_{t-1} + i_t for all t at once, which does not depend on the memory.
 
-Within a chunk of C steps the filter is a lower-triangular matrix, L_ij = kappa^(i-j); between chunks it is another, as one
-number a trace is carried. Powers of kappa are exp(-n rate), rate = delta_t / tau_s, so nothing is multiplied up.
-On a CPU a compiled loop does the same step by step.
+Within a chunk of C steps the filter is a product with a lower-triangular matrix, L_ij = kappa^(i-j). Between chunks one
+number a trace is carried: another such product. Powers of kappa are exp(-n rate) with rate = delta_t / tau_s, so that
+no rounding errors multiply up. On a CPU a compiled loop does the same step by step.
 """
 
 from __future__ import annotations

@@ -1,11 +1,19 @@
-"""What a model costs, as in Tables S8 to S10: trainable parameters, and FLOPs of inference on one sample."""
+"""What a model costs, as in Tables S8 to S10: trainable parameters, and FLOPs of inference on one sample.
+
+FLOPs are those of the equations as written, each evaluated at every step. A multiply-add counts 2, a transcendental 1,
+a complex product 6, a complex sum 2.
+"""
 
 from __future__ import annotations
+
+from functools import singledispatch
 
 from torch import nn
 
 from elm_lib.models.lstm import LSTM
+from elm_lib.models.s5 import S5
 from elm_lib.models.snn import SNN
+from elm_lib.models.two_tower import TwoTower
 from elm_lib.neuron import ELM, BranchELM
 
 
@@ -14,29 +22,50 @@ def parameters(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
+@singledispatch
 def count(model: nn.Module, steps: int = 500) -> int:
-    """FLOPs for `steps` time steps (500 ms on NeuronIO), of the equations as written, each evaluated at every step.
+    """FLOPs for `steps` time steps (500 steps are 500 ms on NeuronIO). Raises TypeError for a model without a rule."""
+    raise TypeError(f"no FLOP rule for {type(model).__name__}: register one in elm_lib/models/cost.py")
 
-    A multiply-add counts 2, a transcendental 1.
 
-    ELM   synapses: rectify, weight, decay, add (4 each; 6 on branches, with mask and branch sum)
-          MLP: 2 in out, bias, activation; memory: timescale, decay, update; read-out 2 d_m d_o
-    LSTM  8 n (d_s + n), 13 n elementwise, read-out
-    SNN   rectify, weight and add each synapse (3); decay, reset, threshold, low-pass (8 a neuron)
-    Raises TypeError for other modules.
-    """
-    if isinstance(model, LSTM):
-        n = model.hidden_size
-        return steps * (8 * n * (model.input_size + n) + 13 * n + (2 * n + 1) * (model.d_o or 0))
-    if isinstance(model, SNN):
-        return steps * model.n * (3 * model.source.shape[1] + 8)
-    if hasattr(model, "flops"):  # a model that knows its own rule
-        return model.flops(steps, count)
-    if not isinstance(model, ELM):
-        raise TypeError(f"no FLOP rule for {type(model).__name__}: add one to elm_lib/flops.py")
+@count.register
+def _(model: ELM, steps: int = 500) -> int:
+    # rectify, weight, decay and add each synapse; on branches also mask and branch sum
     synapses = (6 if isinstance(model, BranchELM) else 4) * model.n_synapse
     products = sum(2 * layer.in_features * layer.out_features for layer in model.mlp)
-    elementwise = sum(layer.out_features for layer in model.mlp) + sum(layer.out_features for layer in model.mlp[:-1])
+    biases = sum(layer.out_features for layer in model.mlp)
+    activations = sum(layer.out_features for layer in model.mlp[:-1])
     memory = (4 + 2 + 1 + 1 + 2 + 2) * model.d_m  # tau_m by sigmoid, kappa_m, kappa_m m, tanh, gain, update
     read_out = (2 * model.d_m + 1) * (model.d_o or 0)
-    return steps * (synapses + products + elementwise + memory + read_out)
+    return steps * (synapses + products + biases + activations + memory + read_out)
+
+
+@count.register
+def _(model: LSTM, steps: int = 500) -> int:
+    n = model.hidden_size
+    products, elementwise = 8 * n * (model.input_size + n), 13 * n
+    return steps * (products + elementwise + (2 * n + 1) * (model.d_o or 0))
+
+
+@count.register
+def _(model: SNN, steps: int = 500) -> int:
+    synapses = 3 * model.source.shape[1]  # of a neuron: rectify, weight, add
+    return steps * model.n * (synapses + 8)  # decay, reset, threshold, low-pass
+
+
+@count.register
+def _(model: S5, steps: int = 500) -> int:
+    width, states = model.embed.out_features, model.layers[0].ssm.log_delta.numel()
+    ssm = 4 * width * states + 2 * states * 8 + 8 * width * states + 4 * width  # B u, two directions, C h, D u
+    layer = ssm + 2 * width * width + 14 * width  # gate; norm, activations, residual
+    ends = 2 * model.levels.numel() + 2 * width * (model.levels.shape[1] + model.w_y.out_features) + 2 * width
+    return steps * (len(model.layers) * layer + ends)
+
+
+@count.register
+def _(model: TwoTower, steps: int = 500) -> int:
+    """A pair of texts of so many steps each."""
+    first, _, second = model.compare
+    products = sum(2 * layer.in_features * layer.out_features + layer.out_features for layer in (first, second))
+    features, activations = first.in_features // 2, first.out_features  # z_1 * z_2 and z_1 - z_2; ReLU
+    return 2 * count(model.encoder, steps) + products + features + activations

@@ -1,4 +1,7 @@
-"""Dropout whose random numbers depend on the seed and the step of a run alone: a resumed run draws what it would have drawn."""
+"""Dropout whose random numbers depend on the seed and the step of a run alone.
+
+So a run that is resumed draws what it would have drawn.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ class Masks(nn.Module):
         self.reseed(0)
 
     def reseed(self, *key: int) -> None:
+        """Start the random numbers over from a key, such as (seed, step)."""
         self._generator = np.random.default_rng(key)
 
     def __deepcopy__(self, memo) -> Masks:

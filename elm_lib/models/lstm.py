@@ -13,7 +13,7 @@ REVISION = 1  # raise it by hand when the same settings give other results; docs
 class LSTM(nn.Module):
     """One LSTM layer and a linear read-out; returns `(output, state)` like nn.LSTM.
 
-    torch keeps two bias vectors a gate, which add up; the second stays at zero and is not trained, so that the trainable
+    torch keeps two bias vectors a gate, which add up. The second stays at zero and is not trained. So the trainable
     parameters are 4 n (d_s + n + 1) + d_o (n + 1): 77,672 for n = 15 on NeuronIO.
     """
 

@@ -24,7 +24,7 @@ KINDS = {
 
 
 def model_class(model: dict[str, Any]) -> type[nn.Module]:
-    """The class of a `model:` entry. Raises ConfigError when it names an unknown kind or an argument that its kind does not have."""
+    """The class of a `model:` entry. Raises ConfigError for an unknown kind or argument."""
     kind = model.get("kind")
     if kind not in KINDS:
         raise ConfigError(f"params.yaml: model.kind = {kind!r}: choose one of {sorted(KINDS)}")
@@ -33,7 +33,8 @@ def model_class(model: dict[str, Any]) -> type[nn.Module]:
     unknown = set(model) - {"kind"} - arguments_of(found)
     if unknown:
         raise ConfigError(
-            f"params.yaml: model of kind {kind!r} has unknown keys {sorted(unknown)}: it takes {sorted(arguments_of(found))}"
+            f"params.yaml: model of kind {kind!r} has unknown keys {sorted(unknown)}: "
+            f"it takes {sorted(arguments_of(found))}"
         )
     return found
 

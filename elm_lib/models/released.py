@@ -1,4 +1,7 @@
-"""Weights released by the authors (github.com/AaronSpieler/elmneuron, MIT): fifteen Branch-ELM neurons fitted to NeuronIO."""
+"""Weights released by the authors: fifteen Branch-ELM neurons fitted to NeuronIO.
+
+They are at github.com/AaronSpieler/elmneuron, under the MIT licence.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +56,11 @@ NAMES = {
 }
 
 
-def load_released(folder, *, channels: str = "released") -> BranchELM:
+def load_released(folder: str | Path, *, channels: str = "released") -> BranchELM:
     """Load one folder of released weights (model_config.json and neuronio_best_model_state.pt).
 
     channels  "released": inputs as the authors order them, 639 excitatory then 639 inhibitory
-              "interleaved": as this project's data files order them, channel = 2 segment + (0 excitatory | 1 inhibitory)
+              "interleaved": as this project's files order them, channel = 2 segment + (0 excitatory | 1 inhibitory)
     Returns a float32 `BranchELM` whose y has spike logit and voltage ((mV + 67.7) / 10), batch first.
     Raises DataError when a file is missing or is not one of the fifteen released, before anything of it is interpreted.
     """

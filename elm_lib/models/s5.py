@@ -1,20 +1,21 @@
 """S5: layers of one multi-input, multi-output linear state-space model each (Smith et al. 2023, arXiv:2208.04933).
 
-    h_t = Lambda_bar h_{t-1} + B_bar u_t          Lambda_bar = exp(Lambda delta),  B_bar = (Lambda_bar - 1) / Lambda B      (ZOH)
+    h_t = Lambda_bar h_{t-1} + B_bar u_t          Lambda_bar = exp(Lambda delta),  B_bar = (Lambda_bar - 1) / Lambda B
     y_t = 2 Re(C h_t) + D u_t                     h complex, P/2 of P conjugate states; Lambda diagonal
     u  <- u + g * sigmoid(W g),   g = gelu(y)     after a norm of u: prenorm, half gated
 
-As published: size (width 192, P = 256 in 8 blocks: 186 thousand parameters a layer, 1.1 million in six), HiPPO-N initialisation
-block by block, timescale delta of each state log-uniform in 0.001 to 0.1, states run in both directions of time, prenorm, half
-gated GELU, mean over time, grey values as one number a pixel.
-Simplified: LayerNorm where the published Pathfinder model has BatchNorm (the same number of parameters), no dropout and no weight
-decay, one learning rate for all parameters.
+Lambda_bar and B_bar hold the input constant within a step (zero-order hold).
+
+As published: width 192 and P = 256 in 8 blocks (186 thousand parameters a layer, 1.1 million in six), HiPPO-N
+initialisation block by block, timescale delta of each state log-uniform in 0.001 to 0.1, states that run in both
+directions of time, prenorm, half gated GELU, mean over time, grey values as one number a pixel.
+Simplified: LayerNorm where the published Pathfinder model has BatchNorm, with as many parameters; no dropout and no
+weight decay; one learning rate for all parameters.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -34,8 +35,8 @@ class S5(nn.Module):
     d_model    H, width of the layers
     d_state    P, states of a layer; n_blocks divides P/2
     grey       the one-hot input is read as a grey value, -1 to 1; else it is embedded as it is
-    The output after the last step is that of the mean over the sequence; before it the mean is one of what the backward states,
-    which see the future, are part of. Sequences of a batch have one length: padding would be read.
+    Only the output after the last step is meant to be read: that of the mean over the whole sequence. Earlier ones see
+    the future too, through the backward states. Sequences of a batch have one length, as padding would be read.
     Raises ValueError for sizes that do not fit together.
     """
 
@@ -77,14 +78,6 @@ class S5(nn.Module):
         so_far = torch.arange(1, u.shape[1] + 1, device=u.device, dtype=u.dtype)
         y = self.w_y(u.cumsum(1) / so_far[:, None])
         return (y if self.batch_first else y.transpose(0, 1)), None
-
-    def flops(self, steps: int, count: Callable) -> int:
-        """FLOPs of `steps` steps, the recurrence run one by one: a complex product counts 6, a complex sum 2."""
-        width, states = self.embed.out_features, self.layers[0].ssm.log_delta.numel()
-        ssm = 4 * width * states + 2 * states * 8 + 8 * width * states + 4 * width  # B u, two directions, C h, D u
-        layer = ssm + 2 * width * width + 14 * width  # gate; norm, activations, residual
-        ends = 2 * self.levels.numel() + 2 * width * (self.levels.shape[1] + self.w_y.out_features) + 2 * width
-        return steps * (len(self.layers) * layer + ends)
 
 
 class _Layer(nn.Module):
@@ -150,8 +143,8 @@ def scan(a: Tensor, x: Tensor) -> Tensor:
 def hippo_n(n: int) -> tuple[Tensor, Tensor]:
     """Eigenvalues (n,), by rising imaginary part, and eigenvectors (n, n) of the normal part of HiPPO-LegS.
 
-    HiPPO-LegS is -(sqrt((2i+1)(2k+1)) below the diagonal, i + 1 on it); adding the outer product of sqrt(i + 1/2) with itself
-    makes it -1/2 I + S, S skew-symmetric: the eigenvalues are -1/2 + i w.
+    HiPPO-LegS is -sqrt((2i+1)(2k+1)) below the diagonal and -(i + 1) on it. The outer product of sqrt(i + 1/2) with
+    itself, added to it, gives -1/2 I + S with a skew-symmetric S. So the eigenvalues are -1/2 + i w.
     """
     root = np.sqrt(np.arange(n) + 0.5)
     s = np.outer(root, root) * (np.triu(np.ones((n, n)), 1) - np.tril(np.ones((n, n)), -1))

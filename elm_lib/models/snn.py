@@ -1,12 +1,12 @@
-"""The spiking network of leaky integrate-and-fire neurons that the paper compares on SHD (Appendix, "The SNN implementation").
+"""The network of leaky integrate-and-fire neurons that the paper compares on SHD (Appendix, "The SNN implementation").
 
     I_t = sum over the 100 synapses of w_s * (what the synapse's source sent), sources inhibitory with a minus
     v_t = kappa_m v_{t-1} - 0.9 z_{t-1} + I_t            kappa_m = exp(-delta_t / tau_m); partial reset after a spike
     z_t = 1 where v_t > 1                                spikes
     y_t = kappa_o y_{t-1} + z_t of the output neurons    low-pass, 20 ms; what the loss reads
 
-A recurrent layer of n - d_o neurons reads the input and itself, an output layer of d_o neurons reads the recurrent layer and
-itself. What a layer sends to the next arrives at the same step, what it sends to itself one step later.
+A recurrent layer of n - d_o neurons reads the input and itself. An output layer of d_o neurons reads the recurrent
+layer and itself. What a layer sends to the next arrives at the same step, what it sends to itself one step later.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ SHARPNESS = 10.0  # of the surrogate gradient
 
 
 class _Layer(torch.autograd.Function):
-    """Spikes z_1 ... z_T (T, B, n) and v_T (B, n) of a layer that reads a current (T, B, n) and, through w (n, n), its own z_{t-1}.
+    """Spikes z_1 ... z_T (T, B, n) and v_T (B, n) of a layer.
 
-    Backward as if z were the fast sigmoid u / (1 + |u|) of u = 10 (v - threshold): SuperSpike (Zenke and Ganguli 2018,
-    doi:10.1162/neco_a_01086), which the authors of SHD trained their networks with; the paper does not name its own.
+    It reads a current (T, B, n) and, through w (n, n), its own z_{t-1}. Backward takes z for the fast sigmoid
+    u / (1 + |u|) of u = 10 (v - threshold). This is SuperSpike (Zenke and Ganguli 2018, doi:10.1162/neco_a_01086), with
+    which the authors of SHD trained their networks. The paper does not name its own.
     """
 
     @staticmethod
@@ -52,11 +53,8 @@ class _Layer(torch.autograd.Function):
     def backward(ctx, grad_z, grad_v):
         v_all, z_all, reset, kappa = ctx.saved_tensors
         slope = (1 + SHARPNESS * (v_all[1:] - THRESHOLD).abs()).square().reciprocal()
-        errors, dz, dv = (
-            torch.empty_like(slope),
-            torch.zeros_like(grad_v),
-            grad_v.clone(),
-        )  # dv: on v_t but for z_t's part
+        errors, dz = torch.empty_like(slope), torch.zeros_like(grad_v)
+        dv = grad_v.clone()  # dL/dv_t without what comes through z_t
         for t in reversed(range(len(slope))):
             dz.add_(grad_z[t]).mul_(slope[t])
             torch.add(dv, dz, out=errors[t])
@@ -69,14 +67,15 @@ class _Layer(torch.autograd.Function):
 class SNN(nn.Module):
     """n LIF neurons, the last d_o of them the output layer; `output, state = snn(x, state)`.
 
-    n_synapse     of each neuron; each connects at random, from torch's global generator, to its own layer with probability
-                  0.1 and else to the layer before; stored in the state_dict
+    n_synapse     of each neuron; each connects to a random neuron, of its own layer with probability 0.1, else of the
+                  layer before; drawn from torch's global generator, kept in the state_dict
     w_s           initial weight 0.3 / sqrt(n_synapse), learned, kept >= 0 by a ReLU
-    tau_m         ms, the initial membrane timescale of all neurons; learned inside tau_m_bounds by a scaled sigmoid, as in `ELM`
+    tau_m         ms, the initial membrane timescale of all neurons; learned inside tau_m_bounds as in `ELM`
     spike_l1      weight of the mean number of spikes a neuron and step in the loss: `penalty` after a forward pass
     delta_t       ms a step
 
-    Parameters: n (n_synapse + 1), 50,500 with the defaults. Raises ValueError for sizes below 1, n <= d_o, or tau_m out of bounds.
+    It has n (n_synapse + 1) parameters, 50,500 with the defaults.
+    Raises ValueError for sizes below 1, n <= d_o, or tau_m out of bounds.
     """
 
     def __init__(
@@ -97,8 +96,9 @@ class SNN(nn.Module):
         lo, hi = tau_m_bounds
         if min(input_size, d_o, n_synapse, n - d_o) < 1 or not 0 <= lo < tau_m < hi < math.inf or delta_t <= 0:
             raise ValueError(
-                f"input_size={input_size}, n={n}, d_o={d_o}, n_synapse={n_synapse}, tau_m={tau_m}, tau_m_bounds={tau_m_bounds}, "
-                f"delta_t={delta_t}: sizes at least 1, n > d_o, tau_m inside its bounds, delta_t > 0"
+                f"input_size={input_size}, n={n}, d_o={d_o}, n_synapse={n_synapse}, tau_m={tau_m}, "
+                f"tau_m_bounds={tau_m_bounds}, delta_t={delta_t}: "
+                "needs sizes of at least 1, n > d_o, tau_m inside its bounds, delta_t > 0"
             )
         self.input_size, self.n, self.d_o, self.delta_t, self.batch_first = input_size, n, d_o, delta_t, batch_first
         self.n_r, self.tau_m_bounds, self.spike_l1 = n - d_o, (lo, hi), spike_l1
@@ -118,7 +118,7 @@ class SNN(nn.Module):
         return (lo + (hi - lo) * torch.sigmoid(self.proto_tau_m)).clamp(min=1e-3 * self.delta_t)
 
     def _matrices(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Weights with their signs: input to recurrent (d_s, n_r), recurrent to itself, recurrent to output, output to itself."""
+        """Signed weights: input to recurrent (d_s, n_r), recurrent to itself, recurrent to output, output to itself."""
         w_s, n_r = F.relu(self.proto_w_s), self.n_r
         both = []
         for rows, before in ((slice(0, n_r), self.input_size), (slice(n_r, None), n_r)):
@@ -131,7 +131,7 @@ class SNN(nn.Module):
         return w_in, w_r * _signs(w_r), w_ro * _signs(w_ro), w_o * _signs(w_o)
 
     def forward(self, x: Tensor | Spikes, state: tuple[Tensor, Tensor, Tensor] | None = None):
-        """x (B, T, input_size) with batch_first, or `Spikes` -> low-passed output spikes (B, T, d_o), (v, z, y) of the last step."""
+        """x (B, T, input_size) with batch_first, or `Spikes` -> low-passed spikes (B, T, d_o), last (v, z, y)."""
         if isinstance(x, Spikes):
             x = x.check(self.proto_w_s.dtype)
         elif not self.batch_first:
@@ -151,7 +151,10 @@ class SNN(nn.Module):
 
 
 def _draw(n: int, n_synapse: int, before: int, own: int) -> Tensor:
-    """Sources of n neurons' synapses, (n, n_synapse): 0 .. before - 1 in the layer before, before .. before + own - 1 in their own."""
+    """Sources of n neurons' synapses, (n, n_synapse).
+
+    0 .. before - 1 are neurons of the layer before, before .. before + own - 1 those of their own layer.
+    """
     inside = torch.rand(n, n_synapse) < OWN_LAYER
     return torch.where(inside, before + torch.randint(own, (n, n_synapse)), torch.randint(before, (n, n_synapse)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,11 +19,13 @@ ENCODERS = {"elm": ELM, "chrono_lstm": ChronoLSTM}
 class TwoTower(nn.Module):
     """z_1, z_2 (B, d_latent) from the same encoder; scores = MLP([z_1, z_2, z_1 * z_2, z_1 - z_2]), (B, d_o).
 
-    encoder   a `model:` entry of kind elm or chrono, whose read-out has d_latent outputs
-    d_latent  75 in the paper, which does not say how the two are compared: the features are those of the Long Range Arena's
-              own dual encoder (Tay et al. 2021), the hidden layer has d_latent ReLU units
+    encoder   a `model:` entry of kind elm or chrono_lstm, whose read-out has d_latent outputs
+    d_latent  75 in the paper
 
-    `forward` gives the encoder's outputs of each sequence on its own; `head` compares. Raises ValueError for another kind.
+    The paper does not say how the two are compared. The features are those of the Long Range Arena's own dual encoder
+    (Tay et al. 2021). The hidden layer has d_latent ReLU units.
+    `forward` gives the encoder's outputs of each sequence on its own, `head` compares.
+    Raises ValueError for another kind of encoder, or d_latent < 1.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class TwoTower(nn.Module):
         kind = options.pop("kind", None)
         if kind not in ENCODERS or d_latent < 1:
             raise ValueError(
-                f"encoder.kind={kind!r}, d_latent={d_latent}: choose one of {sorted(ENCODERS)}; at least 1"
+                f"encoder.kind={kind!r}, d_latent={d_latent}: choose one of {sorted(ENCODERS)} and d_latent >= 1"
             )
         self.encoder = ENCODERS[kind](input_size, d_o=d_latent, batch_first=batch_first, **options)
         self.compare = nn.Sequential(nn.Linear(4 * d_latent, d_latent), nn.ReLU(), nn.Linear(d_latent, d_o))
@@ -48,9 +49,3 @@ class TwoTower(nn.Module):
         """Last outputs (2, B, d_latent) -> (B, d_o)."""
         z_1, z_2 = z
         return self.compare(torch.cat([z_1, z_2, z_1 * z_2, z_1 - z_2], -1))
-
-    def flops(self, steps: int, count: Callable[[nn.Module, int], int]) -> int:
-        """FLOPs of a pair of texts of so many steps each."""
-        first, _, second = self.compare
-        products = sum(2 * layer.in_features * layer.out_features + layer.out_features for layer in (first, second))
-        return 2 * count(self.encoder, steps) + products + first.in_features // 2 + first.out_features

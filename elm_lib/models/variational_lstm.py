@@ -1,4 +1,4 @@
-"""The LSTM with recurrent dropout, as the paper trains it on SHD: a variational LSTM (Gal and Ghahramani 2016, arXiv:1512.05287)."""
+"""The LSTM with recurrent dropout that the paper trains on SHD (Gal and Ghahramani 2016, arXiv:1512.05287)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class VariationalLSTM(LSTM):
     """`LSTM` whose gates, in training, read h_{t-1} through a mask: one a sample, the same for all t.
 
     recurrent_dropout  probability that a unit is masked. Raises ValueError outside [0, 1).
-    Evaluation is `LSTM`.
+    In evaluation it is an `LSTM`.
     """
 
     def __init__(
@@ -46,8 +46,10 @@ class VariationalLSTM(LSTM):
 
 @contextmanager
 def denormals_flushed():
-    """Numbers below 1e-38 count as 0 here. A gradient that vanishes over hundreds of steps ends in them, and arithmetic with them
-    is many times slower."""
+    """Numbers below 1e-38 count as 0 here.
+
+    A gradient that vanishes over hundreds of steps ends in such numbers, and arithmetic with them is many times slower.
+    """
     before = bool(torch.tensor(2e-38) * 0.1 == 0)
     torch.set_flush_denormal(True)
     try:
@@ -57,10 +59,10 @@ def denormals_flushed():
 
 
 class _Cell(torch.autograd.Function):
-    """h_1 ... h_T (T, B, n) and c_T (B, n) from the input's part of the gates (T, B, 4 n: i, f, g, o), h_0, c_0, the mask of h (B, n)
-    and w_hh (4 n, n).
+    """h_1 ... h_T (T, B, n) and c_T (B, n).
 
-    Forward keeps gates, c and tanh(c); what of the backward pass does not depend on its state is done for all t at once.
+    gates (T, B, 4 n) are the input's part of i, f, g, o; h_0, c_0 and the mask of h (B, n); w_hh (4 n, n).
+    Forward keeps gates, c and tanh(c). Backward computes what does not depend on later steps for all t at once.
     """
 
     @staticmethod

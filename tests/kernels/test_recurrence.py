@@ -1,4 +1,4 @@
-"""Engines of the recurrence against the specification. On a machine without a GPU the Triton kernels run interpreted."""
+"""Engines of the recurrence against the reference. On a machine without a GPU the Triton kernels run interpreted."""
 
 import copy
 import os

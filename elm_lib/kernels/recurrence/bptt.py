@@ -1,17 +1,17 @@
 """Backpropagation through time by hand: what the engines torch, cpu and cuda share.
 
-Forward keeps m and, in place of p, what the first layer gives before its activation: z_1 = p + W_m u, which is as large.
-Backward computes every later activation from it, for all t in a few large matrix products. Only one quantity runs step by
-step, dL/dm_t: a short loop goes through it in reverse. Each weight gradient is one product. Long sequences are taken in
-chunks of time, from the last to the first, so that only m, z_1 and their gradients are held for all t.
+Forward keeps m and, in place of p, what the first layer gives before its activation: z_1 = p + W_m u. Backward
+computes every later activation from it, for all t in a few large products. Only dL/dm_t runs step by step, in a short
+loop from the last step to the first. Each weight gradient is one product. Long sequences are taken in chunks of time,
+from the last to the first, so that only m, z_1 and their gradients are held for all t.
 
     g_t   = dL/dm_t + c_{t+1}                       c: what later steps send back
     e_t   = gain * g_t * f'(z_t)                    at the MLP's output
     h_t   = e_t W_L ... * act'(.) ... W_2 * act'(.) at the first layer, = dL/dp_t
     c_t   = kappa_m * (g_t + h_t W_m)
 
-An engine brings the two loops over t (`Loops`). Its forward loop may return p itself, as `engine_cuda` does: then z_1 is
-computed again.
+An engine brings the two loops over t (`Loops`). Its forward loop may return p, as that of `engine_cuda` does. Then
+backward computes z_1 again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from torch.nn import functional as F
 from elm_lib.kernels import affine
 from elm_lib.kernels.autograd import first_derivative, transformed
 
-# Numbers (of d_m + d_1 a step and sample) in a chunk of time. On a CPU: what its caches hold, and its allocator keeps for
-# the next chunk.
+# Numbers in a chunk of time, d_m + d_1 a step and sample. On a CPU as many as its caches hold.
 CHUNK = {"cpu": 1 << 20, "cuda": 1 << 24}
 
 
@@ -36,12 +35,13 @@ class Loops(NamedTuple):
 
     forward(p, m_all, kappa, gain_a, w_m, layers, activation, b, keep) -> z
         fills m_all[1:] (T + 1, B, d_m) from m_all[0] and p (T, B, d_1)
-        keep: whether backward will ask for z, which is z_1 or p (T, B, d_1)
-    backward(z, m_prev, grad_m, carry, kappa, slope, w_m, layers, activation, b, grad_p) -> inputs, errors, dkappa, g_tanh
-        z, m_prev, grad_m (T, B, .) of a chunk of time; slope (d_m,) = a b gain; fills grad_p (T, B, d_1)
-        carry (B, d_m): c of the step after the chunk, and on return of the chunk's first step, which is dL/dm_0 at t = 1
-        inputs: what each layer after the first reads; errors: dL/d each layer's output, the first layer's is grad_p
-        dkappa: dL/dkappa; g_tanh: the sum of g tanh; (d_m,) each
+        keep: whether backward will ask for z (T, B, d_1), which is z_1 or p
+    backward(z, m_prev, grad_m, carry, kappa, slope, w_m, layers, activation, b, grad_p)
+            -> inputs, errors, grad_kappa, g_tanh
+        z, m_prev, grad_m (T, B, .): a chunk of time; slope (d_m,) = a b gain; fills grad_p (T, B, d_1)
+        carry (B, d_m): c of the step after the chunk; on return c of its first step, at t = 1 dL/dm_0
+        inputs: what each layer after the first reads; errors: dL/d each layer's output, that of the first in grad_p
+        grad_kappa: dL/dkappa (d_m,); g_tanh: the sum of g tanh (d_m,)
     """
 
     forward: Callable
@@ -108,8 +108,9 @@ def backward_by(reverse: Callable, keeps_z: bool = True) -> Callable:
     """`Loops.backward` of an engine that has a reverse loop alone: activations for all t at once, then that loop.
 
     keeps_z: whether the engine's forward loop returns z_1, not p.
-    reverse(grad_m, errors, g_all, back_all, carry, kappa, w_m, weights) takes each layer's slopes in errors. It turns them
-    into dL/d each layer's output, fills g_all and back_all, c_t / kappa_m, (T, B, d_m) each, and takes carry through time.
+    reverse(grad_m, errors, g_all, back_all, carry, kappa, w_m, weights) gets each layer's slopes in errors and turns
+    them into dL/d each layer's output. It fills g_all with g_t and back_all with c_t / kappa_m, (T, B, d_m) each, and
+    updates carry.
     """
 
     def backward(z, m_prev, grad_m, carry, kappa, slope, w_m, layers, activation: str, b: float, grad_p):

@@ -1,7 +1,7 @@
-"""The loop over t and the way back, compiled by numba: one hidden layer (l_mlp = 1), CPU.
+"""The two loops over t compiled by numba (`simd`), for one hidden layer (l_mlp = 1) on a CPU.
 
-Samples go through eight at a time, or one or two where there are no more (`cpu_kernels`); what one sample gets does not depend on which others are beside it, nor on
-the number of threads. NaN stays NaN.
+A sample gets the same numbers to the last bit, whichever samples are beside it and however many threads run. NaN stays
+NaN.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch import Tensor
 
 from elm_lib.kernels import affine
 from elm_lib.kernels.recurrence import bptt, simd
-from elm_lib.kernels.recurrence.simd import BLOCKS
+from elm_lib.kernels.recurrence.simd import BLOCKS, known
 
 
-def block_of(batch: int) -> tuple[int, ...]:
-    """As many entries as a block of this batch has samples."""
-    return (0,) * (batch if batch in BLOCKS else 8)
+def samples_of(batch: int) -> int:
+    """Samples that a block of this batch has: they go through the loops together."""
+    return batch if batch in BLOCKS else 8
 
 
 def packed(matrix: Tensor, samples: int) -> np.ndarray:
@@ -35,25 +35,20 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child has the pool without its threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child has this pool, but not its threads
 
 
 def _over_samples(kernel, batch: int, *arguments) -> None:
-    """Run kernel(*arguments, block, first, last) on torch's number of threads, whole blocks of samples each."""
-    block = block_of(batch)
-    blocks, threads = -(-batch // len(block)), torch.get_num_threads()
+    """Run kernel(*arguments, samples, first, end) on torch's number of threads, whole blocks of samples each."""
+    samples = samples_of(batch)
+    blocks, threads = -(-batch // samples), torch.get_num_threads()
     if threads == 1 or blocks <= 1:
-        kernel(*arguments, block, 0, batch)
+        kernel(*arguments, known(samples), 0, batch)
         return
-    share = -(-blocks // min(blocks, threads)) * len(block)
+    share = -(-blocks // min(blocks, threads)) * samples
     parts = [(first, min(batch, first + share)) for first in range(0, batch, share)]
-    for _ in _pool(threads).map(lambda part: kernel(*arguments, block, *part), parts):
+    for _ in _pool(threads).map(lambda part: kernel(*arguments, known(samples), *part), parts):
         pass
-
-
-def _smooth(activation: str) -> tuple[int, ...]:
-    """An entry for silu, none for relu."""
-    return (0,) * (activation == "silu")
 
 
 def _arrays(*tensors: Tensor):
@@ -66,7 +61,8 @@ def _rows(*tensors: Tensor):
 
 
 def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float, keep: bool) -> Tensor:
-    batch, samples = p.shape[1], len(block_of(p.shape[1]))
+    """See `bptt.Loops`. Returns z_1, or work space if it is not to be kept."""
+    batch, samples = p.shape[1], samples_of(p.shape[1])
     z = affine.empty(p, p.shape[0] if keep else 1, *p.shape[1:])
     w_2, b_2 = layers
     _over_samples(
@@ -79,14 +75,15 @@ def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float
         packed(w_2.T, samples),
         *_arrays(b_2),
         p.numpy().dtype.type(b),
-        _smooth(activation),
+        known(activation == "silu"),
     )
     return z
 
 
 def backward_loop(z, m_prev, grad_m, carry, kappa, slope, w_m, layers, activation: str, b: float, grad_p):
+    """See `bptt.Loops`."""
     hidden, e_2 = torch.empty_like(z), torch.empty_like(m_prev)
-    samples = len(block_of(z.shape[1]))
+    samples = samples_of(z.shape[1])
     sums = torch.zeros(-(-z.shape[1] // samples), 2, m_prev.shape[2], dtype=torch.float64)
     w_2, b_2 = layers
     rows = _rows(z, m_prev, grad_m)
@@ -103,7 +100,7 @@ def backward_loop(z, m_prev, grad_m, carry, kappa, slope, w_m, layers, activatio
         rows[0].dtype.type(b),
         *_rows(hidden, e_2, grad_p),
         sums.numpy(),
-        _smooth(activation),
+        known(activation == "silu"),
     )
     grad_kappa, g_tanh = sums.sum(0).to(z.dtype)
     return [hidden], [grad_p, e_2], grad_kappa, g_tanh
@@ -121,7 +118,7 @@ def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp) -> Ten
     """See `elm_lib.kernels.recurrence.recurrence`; shapes (T, B, d_1), (B, d_m), (d_m,), (d_m,) -> (T, B, d_m)."""
     if not serves(p_tbh, mlp):
         raise ValueError(
-            "engine='cpu' (argument or ELM_ENGINE) has l_mlp=1, float32 or float64, on the CPU; "
-            f"got l_mlp={len(mlp.layers)}, {p_tbh.dtype} on {p_tbh.device}"
+            "engine='cpu' (argument or ELM_ENGINE) needs l_mlp=1, float32 or float64, on the CPU; "
+            f"got l_mlp={len(mlp.layers)}, {p_tbh.dtype} on {p_tbh.device}: choose 'auto' or 'torch'"
         )
     return bptt.recur(p_tbh, m_0, kappa_m, gain, mlp, LOOPS)

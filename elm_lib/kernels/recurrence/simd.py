@@ -1,9 +1,11 @@
-"""The loops of `elm_lib.kernels.recurrence.engine_cpu`, compiled by numba: eight samples at a time, or one or two where there are no more,
-features in the lanes of a SIMD register.
+"""The loops of `elm_lib.kernels.recurrence.engine_cpu`, compiled by numba.
 
-numba gives LLVM scalar code to vectorise, which it does not do for small products; here the vector type is said. A step of time is
-a few products whose sums stay in registers from the row that they start with to what becomes of them. All that a kernel calls is in
-this file, as numba's cache watches no other.
+Samples are taken eight at a time, or one or two where the batch has no more. Features lie in the lanes of SIMD
+registers. LLVM does not vectorise numba's scalar code for products as small as these, so this file writes the vector
+instructions itself. A step of time is a few products, whose sums stay in registers until the step has used them.
+
+The code generator (`Lanes`) and the loops share one file, because numba's cache looks at the file of a loop alone.
+After a change of a generator in another file it would run the old machine code.
 """
 
 from __future__ import annotations
@@ -25,33 +27,37 @@ def _has_avx512() -> bool:
 
 
 LANES = 16 if _has_avx512() else 8  # float32 of a register
-# samples of a block, for all of which a weight is loaded once -> registers side by side: as many sums at a time as a core has
-# registers for, or as keep its multipliers busy
+# Samples of a block, which share each weight that is loaded -> registers side by side. Together they hold as many sums
+# as a core has registers for, or as keep its multipliers busy.
 BLOCKS = {8: LANES // 8, 2: 4, 1: 4}
 STEPS = 64  # summed in float32 before they are added to a float64
 
-compiled = njit(cache=True, nogil=True, error_model="numpy")  # a diverging run has to show NaN: no fast-math
+compiled = njit(cache=True, nogil=True, error_model="numpy")  # no fast-math: a run that diverges has to show NaN
 INDEX = ir.IntType(32)
 
 
+def known(number: int) -> tuple[int, ...]:
+    """A number that compiled code knows. It is the length of a tuple: numba compiles for a length, not for a value."""
+    return (0,) * number
+
+
 class At(NamedTuple):
-    """A register of columns: the first one, and which lanes are columns of the array (None: all)."""
+    """A register of columns: the first column, and which lanes are columns of the array (None: all)."""
 
     column: ir.Value
     mask: ir.Value | None
 
 
 class Lanes:
-    """Code for registers of LANES numbers, and for the arrays they come from."""
+    """Writes code for registers of LANES numbers, and for the arguments of a step by their names."""
 
-    def __init__(self, context, builder, signature, arguments) -> None:
-        self.context, self.builder, self.signature, self.arguments = context, builder, signature, arguments
+    def __init__(self, context, builder, signature, arguments, names: list[str]) -> None:
+        self.context, self.builder = context, builder
+        self.arguments, self.kinds = dict(zip(names, arguments)), dict(zip(names, signature.args))
         self.scalar = context.get_value_type(signature.args[0].dtype)
         self.vector, self.size = ir.VectorType(self.scalar, LANES), context.get_abi_sizeof(self.scalar)
         self.integers = ir.VectorType(ir.IntType(8 * self.size), LANES)
         self.index = context.get_value_type(types.intp)
-
-    # ---- numbers
 
     def number(self, value: float):
         return ir.Constant(self.vector, [float(np.float32(value)) if self.size == 4 else value] * LANES)
@@ -82,7 +88,7 @@ class Lanes:
                 x = builder.insert_element(x, builder.call(libm, [builder.extract_element(x, lane)]), lane)
             return x
         a = self.call("fabs", x)
-        a = builder.select(builder.fcmp_ordered(">", a, number(9.0)), number(9.0), a)  # 1 to the last bit from there on
+        a = builder.select(builder.fcmp_ordered(">", a, number(9.0)), number(9.0), a)  # tanh(9) is 1 to the last bit
         y = builder.fadd(a, a)
         n = self.call("floor", self.multiply_add(y, number(1.4426950408889634), number(0.5)))
         n = builder.select(builder.fcmp_ordered("ord", n, n), n, number(0.0))  # f carries the NaN
@@ -96,23 +102,24 @@ class Lanes:
         t = builder.fsub(number(1.0), builder.fdiv(number(2.0), builder.fadd(e, number(1.0))))
         return self.call("copysign", t, x)
 
-    # ---- arrays
+    def array(self, name: str):
+        return self.context.make_array(self.kinds[name])(self.context, self.builder, self.arguments[name])
 
-    def array(self, k: int):
-        """Argument k, an array."""
-        return self.context.make_array(self.signature.args[k])(self.context, self.builder, self.arguments[k])
+    def width(self, name: str):
+        return cgutils.unpack_tuple(self.builder, self.array(name).shape)[-1]
 
-    def width(self, k: int):
-        return cgutils.unpack_tuple(self.builder, self.array(k).shape)[-1]
+    def rows(self, name: str, samples: int, row=None, last=None) -> list:
+        """Where the rows of the samples start in an array.
 
-    def rows(self, k: int, samples: int, row=None, last=None) -> list:
-        """Where the rows of array k start: from row on, the `last`th again and again after it; all rows of a work space; or a vector."""
-        array, rows = self.array(k), []
+        With row and last: from row on; samples after the `last`th, which the batch does not have, read that one again.
+        Without: the first rows of a work space, or the only one of a vector.
+        """
+        array, rows = self.array(name), []
         for s in range(samples):
             at = self.count(s)
             if last is not None:
                 at = self.builder.add(row, self.builder.select(self.builder.icmp_signed("<", at, last), at, last))
-            rows.append(self.builder.gep(array.data, [self.builder.mul(at, self.width(k))]))
+            rows.append(self.builder.gep(array.data, [self.builder.mul(at, self.width(name))]))
         return rows
 
     def place(self, row, column):
@@ -138,13 +145,12 @@ class Lanes:
         self.builder.call(function, [value, self.place(row, at.column), ir.Constant(INDEX, self.size), at.mask])
 
     def get(self, row, at: At):
-        """`load` of a work space, whose rows end with a register."""
+        """`load` of a work space, whose rows are whole registers: no mask."""
         return self.load(row, At(at.column, None))
 
     def put(self, value, row, at: At) -> None:
+        """`store` to a work space."""
         self.store(value, row, At(at.column, None))
-
-    # ---- loops
 
     def registers(self, column, blocks: int, columns, masked: bool) -> list[At]:
         found = []
@@ -157,7 +163,7 @@ class Lanes:
         return found
 
     def loops(self, columns, padded, blocks: int):
-        """Go through the registers of columns, `blocks` side by side, then one by one; masked from the first on that is not whole."""
+        """Go through the registers of columns, `blocks` side by side, then one by one. The last ones are masked."""
         wide = self.count(blocks * LANES)
         whole, most = (self.builder.mul(self.builder.sdiv(n, wide), wide) for n in (columns, padded))
         ranges = [(self.count(0), whole, blocks, False), (whole, most, blocks, True)]
@@ -173,8 +179,10 @@ class Lanes:
             action(at)
 
     def product(self, sources: list, inner, weights, columns, start, finish) -> None:
-        """For each sample s and register `at` of columns: finish(s, at, start(s, at) + source_s weights), summed in the order of
-        the inner index; weights (inner, columns) as `packed` lays them out."""
+        """For each sample s and register `at` of columns: finish(s, at, start(s, at) + source_s weights).
+
+        Sums run in the order of the inner index. weights (inner, columns) are as `packed` lays them out.
+        """
         builder, samples = self.builder, range(len(sources))
         for column, registers in self.loops(columns, builder.sdiv(weights.nitems, inner), BLOCKS[len(sources)]):
             tiles = [(s, at, cgutils.alloca_once(builder, self.vector)) for s in samples for at in registers]
@@ -193,12 +201,10 @@ class Lanes:
             for s, at, total in tiles:
                 finish(s, at, builder.load(total))
 
-    # ---- what both directions do
-
-    def activate(self, z, smooth: bool):
-        """act(z) and, where it is smooth, act'(z)."""
+    def activate(self, z, silu: bool):
+        """act(z), and act'(z) for silu."""
         builder, one, half = self.builder, self.number(1.0), self.number(0.5)
-        if not smooth:
+        if not silu:
             return builder.select(builder.fcmp_ordered("<=", z, self.number(0.0)), self.number(0.0), z), None
         sigma = self.multiply_add(half, self.tanh(builder.fmul(half, z)), half)
         h = builder.fmul(z, sigma)
@@ -206,45 +212,42 @@ class Lanes:
 
 
 @intrinsic
-def forward_step(typing, p, m_all, z_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, z_row, batch, last, smooth, block):
-    """m of the rows from row + batch on, from those of a step before, and z_1 in the rows from z_row on; w_m (d_m, d_1), w_2 (d_1, d_m)
-    packed; u, h: work space. block: a tuple with an entry for each sample, smooth: one with an entry for silu, as compiled code knows
-    their lengths."""
-    samples = block.count
+def forward_step(typing, p, m_all, z_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, z_row, batch, last, silu, samples):
+    """One step of `forward`: from m in the rows from row on to m in those from row + batch on, and z_1 from z_row on.
+
+    u, h: work space. silu, samples: see `known`.
+    """
+    kinds = {name: kind for name, kind in locals().items() if name != "typing"}
+    smooth, count = bool(len(silu)), len(samples)
 
     def generate(context, builder, signature, arguments):
-        lanes = Lanes(context, builder, signature, arguments)
-        d_m, d_1 = lanes.width(1), lanes.width(0)
-        row, z_row, batch, last = arguments[11:15]
-        p, m, z_1 = (
-            lanes.rows(0, samples, row, last),
-            lanes.rows(1, samples, row, last),
-            lanes.rows(2, samples, z_row, last),
-        )
-        m_next = lanes.rows(1, samples, builder.add(row, batch), last)
-        u, h = lanes.rows(8, samples), lanes.rows(9, samples)
-        (kappa,), (gain,), (b_2,) = (lanes.rows(k, 1) for k in (3, 4, 5))
-        factor = lanes.splat(arguments[10])
+        lanes = Lanes(context, builder, signature, arguments, list(kinds))
+        row, z_row, batch, last = (lanes.arguments[name] for name in ("row", "z_row", "batch", "last"))
+        d_m, d_1 = lanes.width("m_all"), lanes.width("p")
+        p, m = (lanes.rows(name, count, row, last) for name in ("p", "m_all"))
+        z_1, m_next = lanes.rows("z_all", count, z_row, last), lanes.rows("m_all", count, builder.add(row, batch), last)
+        u, h = lanes.rows("u", count), lanes.rows("h", count)
+        (kappa,), (gain,), (b_2,) = (lanes.rows(name, 1) for name in ("kappa", "gain", "b_2"))
+        factor = lanes.splat(lanes.arguments["b"])
 
         def leak(at):
-            for s in range(samples):
+            for s in range(count):
                 lanes.put(builder.fmul(lanes.load(kappa, at), lanes.load(m[s], at)), u[s], at)
 
         def hidden(s, at, z):
             lanes.store(z, z_1[s], at)
-            lanes.put(lanes.activate(z, len(smooth) > 0)[0], h[s], at)
+            lanes.put(lanes.activate(z, smooth)[0], h[s], at)
 
         def memory(s, at, z):
             tanh = lanes.tanh(builder.fmul(factor, z))
             lanes.store(lanes.multiply_add(lanes.load(gain, at), tanh, lanes.get(u[s], at)), m_next[s], at)
 
         lanes.each(d_m, leak)
-        lanes.product(u, d_m, lanes.array(6), d_1, lambda s, at: lanes.load(p[s], at), hidden)
-        lanes.product(h, d_1, lanes.array(7), d_m, lambda s, at: lanes.load(b_2, at), memory)
+        lanes.product(u, d_m, lanes.array("w_m"), d_1, lambda s, at: lanes.load(p[s], at), hidden)
+        lanes.product(h, d_1, lanes.array("w_2"), d_m, lambda s, at: lanes.load(b_2, at), memory)
         return context.get_dummy_value()
 
-    kinds = (p, m_all, z_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, z_row, batch, last, smooth, block)
-    return types.void(*kinds), generate
+    return types.void(*kinds.values()), generate
 
 
 @intrinsic
@@ -272,30 +275,31 @@ def reverse_step(
     b,
     row,
     last,
-    smooth,
-    block,
+    silu,
+    samples,
 ):
-    """See `reverse`: one step back. h, e_1, e_2, steep: work space; c, part_kappa, part_gain: carried from step to step."""
-    samples = block.count
+    """One step of `reverse`. h, e_1, e_2, steep: work space; c, part_kappa, part_gain: carried from step to step."""
+    kinds = {name: kind for name, kind in locals().items() if name != "typing"}
+    smooth, count = bool(len(silu)), len(samples)
 
     def generate(context, builder, signature, arguments):
-        lanes = Lanes(context, builder, signature, arguments)
-        d_m, d_1 = lanes.width(1), lanes.width(0)
-        row, last = arguments[20:22]
-        z_1, m, grad_m = (lanes.rows(k, samples, row, last) for k in (0, 1, 2))
-        h_all, e_2_all, grad_p = (lanes.rows(k, samples, row, last) for k in (9, 10, 11))
-        h, c, e_1, e_2, steep, part_kappa, part_gain = (lanes.rows(k, samples) for k in range(12, 19))
-        (kappa,), (slope,), (b_2,) = (lanes.rows(k, 1) for k in (3, 4, 5))
-        factor, one, zero = lanes.splat(arguments[19]), lanes.number(1.0), lanes.number(0.0)
-
+        lanes = Lanes(context, builder, signature, arguments, list(kinds))
+        row, last = lanes.arguments["row"], lanes.arguments["last"]
+        d_m, d_1 = lanes.width("m_prev"), lanes.width("z")
+        z_1, m, grad_m = (lanes.rows(name, count, row, last) for name in ("z", "m_prev", "grad_m"))
+        h_all, e_2_all, grad_p = (lanes.rows(name, count, row, last) for name in ("h_all", "e_2_all", "grad_p"))
+        h, e_1, e_2, steep = (lanes.rows(name, count) for name in ("h", "e_1", "e_2", "steep"))
+        c, part_kappa, part_gain = (lanes.rows(name, count) for name in ("c", "part_kappa", "part_gain"))
+        (kappa,), (slope,), (b_2,) = (lanes.rows(name, 1) for name in ("kappa", "slope", "b_2"))
+        factor, one, zero = lanes.splat(lanes.arguments["b"]), lanes.number(1.0), lanes.number(0.0)
         get, put = lanes.get, lanes.put
 
         def add_to(row, at, x, y):
             put(lanes.multiply_add(x, y, get(row, at)), row, at)
 
         def hidden(at):
-            for s in range(samples):
-                activated, slope_1 = lanes.activate(lanes.load(z_1[s], at), len(smooth) > 0)
+            for s in range(count):
+                activated, slope_1 = lanes.activate(lanes.load(z_1[s], at), smooth)
                 put(activated, h[s], at)
                 lanes.store(activated, h_all[s], at)
                 if slope_1 is not None:
@@ -311,7 +315,7 @@ def reverse_step(
             lanes.store(e, e_2_all[s], at)
 
         def first_error(s, at, e):
-            if len(smooth):
+            if smooth:
                 e = builder.fmul(e, get(steep[s], at))
             else:
                 e = builder.select(builder.fcmp_ordered("<=", get(h[s], at), zero), zero, e)
@@ -323,44 +327,21 @@ def reverse_step(
             put(builder.fmul(g, lanes.load(kappa, at)), c[s], at)
 
         lanes.each(d_1, hidden)
-        lanes.product(h, d_1, lanes.array(8), d_m, lambda s, at: lanes.load(b_2, at), error)
-        lanes.product(e_2, d_m, lanes.array(7), d_1, lambda s, at: zero, first_error)
-        lanes.product(e_1, d_1, lanes.array(6), d_m, lambda s, at: get(c[s], at), carried)
+        lanes.product(h, d_1, lanes.array("w_2t"), d_m, lambda s, at: lanes.load(b_2, at), error)
+        lanes.product(e_2, d_m, lanes.array("w_2"), d_1, lambda s, at: zero, first_error)
+        lanes.product(e_1, d_1, lanes.array("w_m"), d_m, lambda s, at: get(c[s], at), carried)
         return context.get_dummy_value()
 
-    kinds = (
-        z,
-        m_prev,
-        grad_m,
-        kappa,
-        slope,
-        b_2,
-        w_m,
-        w_2,
-        w_2t,
-        h_all,
-        e_2_all,
-        grad_p,
-        h,
-        c,
-        e_1,
-        e_2,
-        steep,
-        part_kappa,
-        part_gain,
-        b,
-        row,
-        last,
-        smooth,
-        block,
-    )
-    return types.void(*kinds), generate
+    return types.void(*kinds.values()), generate
 
 
 @compiled
 def packed(matrix, samples, blocks):
-    """(I, J) in the order in which a product reads it: columns in bundles as wide as the registers of a turn, each bundle row after
-    row; flat. Zeros fill the last register, and the last bundle where the samples are too few to keep a single register busy."""
+    """A matrix (I, J) in the order in which a product reads it, flat.
+
+    Columns come in bundles as wide as the registers side by side, each bundle row after row. Zeros fill the last
+    register, and the last bundle where a single register of so few samples would leave the core idle.
+    """
     rows, columns = matrix.shape
     wide = blocks * LANES
     unit = wide if samples <= 2 else LANES
@@ -378,19 +359,22 @@ def packed(matrix, samples, blocks):
 
 
 @compiled
-def forward(p, m_all, z_all, batch, kappa, gain, w_m, w_2, b_2, b, smooth, block, first, end):
-    """Samples first .. end, as many at a time as block has entries: rows t batch + n of m_all ((T + 1) B, d_m) from row n on; p (T B, d_1).
-    z_all (T B, d_1) gets what the first layer gives, or (B, d_1), where nobody will ask for it. gain times a of f(z) = a tanh(b z).
-    w_m (d_m, d_1) and w_2 (d_1, d_m) are packed."""
-    d_1, d_m, samples = p.shape[1], m_all.shape[1], len(block)
-    u = np.zeros((samples, w_2.size // d_1), p.dtype)
-    h = np.zeros((samples, w_m.size // d_m), p.dtype)
+def forward(p, m_all, z_all, batch, kappa, gain, w_m, w_2, b_2, b, silu, samples, first, end):
+    """Forward in time for samples first .. end - 1, so many at a time as `samples` is long.
+
+    Row t B + n belongs to step t of sample n: p (T B, d_1), m_all ((T + 1) B, d_m), of which the first B rows are m_0.
+    z_all (T B, d_1) is filled with z_1; (B, d_1) is work space, where backward will not ask for it.
+    gain includes a of f(z) = a tanh(b z). w_m (d_m, d_1) and w_2 (d_1, d_m) are packed.
+    """
+    d_1, d_m, count = p.shape[1], m_all.shape[1], len(samples)
+    u = np.zeros((count, w_2.size // d_1), p.dtype)
+    h = np.zeros((count, w_m.size // d_m), p.dtype)
     kept = z_all.shape[0] == p.shape[0]
-    for begin in range(first, end, samples):
-        last = min(samples, end - begin) - 1
+    for begin in range(first, end, count):
+        last = min(count, end - begin) - 1
         for row in range(begin, p.shape[0], batch):
             z_row = row if kept else begin
-            forward_step(p, m_all, z_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, z_row, batch, last, smooth, block)
+            forward_step(p, m_all, z_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, z_row, batch, last, silu, samples)
 
 
 @compiled
@@ -410,25 +394,26 @@ def reverse(
     e_2_all,
     grad_p,
     sums,
-    smooth,
-    block,
+    silu,
+    samples,
     first,
     end,
 ):
-    """Back through time for samples first .. end. Rows t B + n: z (z_1 of `forward`), h_all, grad_p (T B, d_1), the others (T B, d_m);
-    carry (B, d_m).
+    """Back in time for samples first .. end - 1, so many at a time as `samples` is long.
 
-    The second layer is done forward once more. Fills h_all (what it reads), e_2_all and grad_p (dL/d the outputs of the second and
-    the first layer), sums (blocks, 2, d_m) float64 (dL/dkappa; the sum of g tanh), and leaves dL/dm_0 in carry. w_m (d_1, d_m),
-    w_2 (d_m, d_1) and w_2's transpose are packed.
+    Row t B + n belongs to step t of sample n: z (z_1 of `forward`), h_all and grad_p (T B, d_1), the others (T B, d_m).
+    The second layer is computed forward once more. w_m (d_1, d_m), w_2 (d_m, d_1) and its transpose are packed.
+
+    Fills   h_all, what the second layer reads; e_2_all and grad_p, dL/d the outputs of the second and the first layer;
+            sums (blocks, 2, d_m) float64: dL/dkappa, and the sum of g tanh; carry (B, d_m): dL/dm_0
     """
-    d_1, d_m, batch, samples = z.shape[1], m_prev.shape[1], carry.shape[0], len(block)
+    d_1, d_m, batch, count = z.shape[1], m_prev.shape[1], carry.shape[0], len(samples)
     steps = z.shape[0] // batch
-    c, e_2, part_kappa, part_gain = np.zeros((4, samples, w_2t.size // d_1), z.dtype)
-    h, e_1, steep = np.zeros((3, samples, w_2.size // d_m), z.dtype)
-    for begin in range(first, end, samples):
-        n = min(samples, end - begin)
-        for s in range(samples):
+    c, e_2, part_kappa, part_gain = np.zeros((4, count, w_2t.size // d_1), z.dtype)
+    h, e_1, steep = np.zeros((3, count, w_2.size // d_m), z.dtype)
+    for begin in range(first, end, count):
+        n = min(count, end - begin)
+        for s in range(count):
             c[s, :d_m] = carry[begin + min(s, n - 1)]
         for t in range(steps - 1, -1, -1):
             reverse_step(
@@ -454,14 +439,14 @@ def reverse(
                 b,
                 t * batch + begin,
                 n - 1,
-                smooth,
-                block,
+                silu,
+                samples,
             )
             if t % STEPS == 0:
                 for s in range(n):
                     for i in range(d_m):
-                        sums[begin // samples, 0, i] += part_kappa[s, i]
-                        sums[begin // samples, 1, i] += part_gain[s, i]
+                        sums[begin // count, 0, i] += part_kappa[s, i]
+                        sums[begin // count, 1, i] += part_gain[s, i]
                 part_kappa[:] = 0
                 part_gain[:] = 0
         carry[begin : begin + n] = c[:n, :d_m]
