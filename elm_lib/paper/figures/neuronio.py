@@ -77,7 +77,7 @@ def scores(
         if score == "auc":
             axis.axhline(THRESHOLD, **_THRESHOLD_LINE)
     more = {f"AUC {THRESHOLD}, good enough": _THRESHOLD_LINE}
-    style.legend(figure, [*MODELS, *["TCN"] * cited], ours, "auc", more=more)
+    style.legend(figure.get_figure(root=True), [*MODELS, *["TCN"] * cited], ours, "auc", more=more)
     if label:
         style.origin(figure, label)
     return figure
@@ -108,7 +108,7 @@ def branches(model, ours: pd.DataFrame, shown: Shown | None, label: str) -> Figu
     right.set(xscale="log", xlabel=COSTS["parameters"], ylabel="TP rate at FP rate 0.0025")
     right.set_title("c) spikes found", loc="left")
     if ours.tp_mean.isna().all():
-        style.not_run(right, y=0.05)
+        style.not_run(right, at=(0.75, 0.1))
     style.legend(above, published.model, ours, "tp", published="published, read off the picture")
     rows = below.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     _prediction(*rows, shown, "b) prediction of a simulation never trained on, in one go")
