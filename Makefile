@@ -1,11 +1,13 @@
-# make repro   from nothing to the verdict table      make test   ruff, pytest, nbval
-# make lab     JupyterLab on 127.0.0.1                make bench  speed, into results/benchmarks
+# make repro  from nothing, profile laptop, into results/laptop         make test   format, types, pytest, nbval
+# make paper  the committed results made again, into results/desk       make lab    JupyterLab on 127.0.0.1
+# make bench  speed, into results/benchmarks                            make freeze this laptop run as the reference
 PYTHON ?= python3
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 export PATH := $(BIN):$(PATH)
+REFERENCE := results/reference/laptop.csv
 
-.PHONY: repro test lab bench lock clean
+.PHONY: repro paper test lab bench freeze clean
 
 $(VENV)/.installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is too old: Python 3.11 or later is needed (make PYTHON=python3.12 ...)"; exit 1; }
@@ -16,11 +18,19 @@ $(VENV)/.installed: requirements.txt pyproject.toml
 	touch $@
 
 repro: $(VENV)/.installed
-	dvc repro
-	python -m elm_lib.paper --readme README.md
+	@dvc repro -q
+	@python -m elm_lib.paper.compare results/laptop $(REFERENCE)
+
+paper: $(VENV)/.installed
+	@python -m elm_lib.pipeline.paper $(if $(ALL),--all)
+
+freeze: $(VENV)/.installed
+	@python -m elm_lib.paper.compare results/laptop $(REFERENCE) --write
 
 test: $(VENV)/.installed
+	ruff format --check .
 	ruff check .
+	mypy
 	pytest -n 2 --dist loadfile
 	cd notebooks && pytest --nbval
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from safetensors.torch import load_file
 
 if not torch.cuda.is_available():
@@ -13,13 +14,20 @@ from elm_lib.training.run import train_run
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# no test fails because the machine is busy
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
+
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Optional folder of reference data (released weights, simulator traces): ELM_SHARED, or ../shared beside the project."""
     folder = Path(os.environ.get("ELM_SHARED", ROOT.parent / "shared"))
     if not (folder / "official").is_dir():
-        pytest.skip(f"no reference data at {folder}: set ELM_SHARED")
+        pytest.skip(
+            f"no reference data at {folder}: put the authors' released weights (github.com/AaronSpieler/elmneuron) into "
+            "<folder>/official and set ELM_SHARED=<folder>"
+        )
     return folder
 
 

@@ -1,60 +1,62 @@
-"""Trained weights: kept with the description of their model, loaded by size."""
+"""Trained weights out of the ledger, as models ready to predict."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import re
-import shutil
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
-from safetensors.torch import load_file
+import numpy as np
+from safetensors.torch import load
 from torch import nn
 
 from elm_lib.datasets import task_class
-from elm_lib.experiments.execute import Run, size
+from elm_lib.experiments.ledger import Ledger, shown_of, weights_of
+from elm_lib.experiments.plan import Planned, revisions
 from elm_lib.models.registry import build
 from elm_lib.support.errors import DataError
-from elm_lib.support.files import write_json
-
-MODEL_JSON = "model.json"
 
 
-def save(runs: list[Run], folder: str | Path, experiment: str) -> None:
-    """folder/<experiment>/<size>_<seed>.safetensors of every run that did not diverge, and model.json."""
-    folder = Path(folder) / experiment
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for run in runs:
-        source = Path(run.folder) / "model.safetensors"
-        if source.exists():  # a divergent run has none
-            shutil.copyfile(source, folder / f"{_name(size(run), run.seed)}.safetensors")
-    made = {_name(size(run), run.seed): {"task": run.task, "options": run.options, "model": run.model} for run in runs}
-    write_json(folder / MODEL_JSON, made)
+def load_trained(path: str | Path) -> nn.Module:
+    """The model of a ledger entry (its .json), with the weights beside it.
 
+        >>> model = load_trained("results/ledger/neuronio/neuronio_branch_elm/<key>.json")
+        >>> y, state = model(x)  # x (B, T, 1278) -> y (B, T, 2): spike logit, scaled voltage
 
-def _name(size, seed: int) -> str:
-    return re.sub(r"[^\w.-]+", "-", f"{size}_{seed}")
-
-
-def load_best(runs: pd.DataFrame, folder: str | Path, *, size: int) -> nn.Module:
-    """The run of this size with the lowest validation RMSE, ready to predict. Raises DataError when there is none."""
-    kept = runs[(runs["size"] == size) & ~runs.diverged]
-    if kept.empty:
+    Raises DataError when a file is missing, or when the weights are not those that the entry names.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(f"{path} is missing: give the .json of a ledger entry, below results/ledger or runs/ledger")
+    entry: dict[str, Any] = json.loads(path.read_text())
+    weights = path.with_suffix(".safetensors")
+    if not weights.is_file():
+        raise DataError(f"{weights} is missing: the weights of this run were not kept; train it again to have them")
+    image = weights.read_bytes()
+    if hashlib.sha256(image).hexdigest() != entry["weights"]["sha256"]:
+        raise DataError(f"{weights} is not the file that {path.name} names (sha256): take both from one commit")
+    meaning = entry["meaning"]
+    now = revisions(meaning["model"], meaning["task"])
+    if now != meaning["revisions"]:
         raise DataError(
-            f"no finished run of size {size} in {runs.experiment.iloc[0]}: add it to points in params.yaml and run the experiment"
+            f"{path} is of revisions {meaning['revisions']}, this code of {now}: take the commit that made it, "
+            f"{entry['made']['commit']}"
         )
-    best = kept.loc[kept.valid_rmse.idxmin()]
-    return load(Path(folder) / best.experiment / f"{_name(size, best.seed)}.safetensors")
-
-
-def load(path: Path) -> nn.Module:
-    """A trained model from its .safetensors, built as model.json beside it says. Raises DataError when either is missing."""
-    description = path.with_name(MODEL_JSON)
-    for needed in (path, description):
-        if not needed.is_file():
-            raise DataError(f"{needed} is missing: run `dvc repro train@{path.parents[1].name}`")
-    entry = json.loads(description.read_text())[path.stem]
-    model = build(entry["model"], **task_class(entry["task"]).sizes(**entry["options"]))
-    model.load_state_dict(load_file(path))
+    model = build(meaning["model"], **task_class(meaning["task"]).sizes(**meaning["options"]))
+    model.load_state_dict(load(image))
     return model.eval()
+
+
+def shown_model(planned: list[Planned], ledger: Ledger) -> tuple[nn.Module | None, dict[str, np.ndarray] | None]:
+    """The model that Figures 2a, 4b and S9 show, and the simulation that they show with its prediction.
+
+    None for each that this ledger does not have.
+    """
+    for one in planned:
+        entry = ledger.entries.get(one.key)
+        if entry and one.is_shown:
+            stored = shown_of(entry)
+            model = load_trained(entry["path"]) if weights_of(entry) else None
+            return model, dict(np.load(stored)) if stored else None
+    return None, None

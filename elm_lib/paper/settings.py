@@ -9,10 +9,13 @@ import torch
 from torch import nn
 
 from elm_lib.datasets import task_class
-from elm_lib.experiments.config import Experiment, Params
+from elm_lib.experiments.config import Params
+from elm_lib.experiments.experiment import Experiment
 from elm_lib.models.registry import build
 from elm_lib.neuron import BranchELM
-from elm_lib.paper.verdict import PUBLISHED
+from elm_lib.paper import tables as forms
+from elm_lib.paper.claims import count
+from elm_lib.paper.verdict import PUBLISHED, Verdict
 
 CONFIGURATIONS = {"tabS2": ("lra_elm", "lra_elm_config"), "tabS3": ("lra_chrono", "lra_chrono_config")}
 DEFAULTS = ("tabS1", "neuronio_branch_elm", "elm_defaults")
@@ -25,6 +28,40 @@ def tables(params: Params) -> dict[str, pd.DataFrame]:
     for name, (experiment, published) in CONFIGURATIONS.items():
         found[name] = configuration(params.experiment(experiment), published)
     return found
+
+
+def tables_settings(params: Params) -> dict[str, forms.Table]:
+    """tabS1, tabS2, tabS3: the long form and the one that looks like the paper's, ours under published."""
+    return {name: forms.Table(long, _shown(long)) for name, long in tables(params).items()}
+
+
+def _shown(long: pd.DataFrame) -> pd.DataFrame:
+    key = long.columns[0]
+    names = [name.removesuffix("_published") for name in long if name.endswith("_published")]
+    kept = [name for name in long if name not in {key, "agrees", *names, *(f"{name}_published" for name in names)}]
+    rows = []
+    for line in long.to_dict("records"):
+        rows.append([line[key], "published", *(_text(line[f"{name}_published"]) for name in names)])
+        rows[-1] += [_text(line[name]) for name in kept]
+        rows.append(["", "ours", *(_text(line[name]) for name in names), *([""] * len(kept))])
+    return pd.DataFrame(rows, columns=[key, "", *names, *kept])
+
+
+def _text(value) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def verdicts(params: Params, profile: str) -> list[Verdict]:
+    """A row each table: how many of its rows params.yaml agrees with. It needs no training."""
+    rows = []
+    for name, table in tables(params).items():
+        differ = ", ".join(table[~table.agrees].iloc[:, 0])
+        note = f"differ: {differ}" if differ else ""
+        item = "rows in which params.yaml agrees"
+        rows.append(
+            count(f"Tab {name[3:]}", item, len(table), int(table.agrees.sum()), 0.0, profile=profile, note=note)
+        )
+    return rows
 
 
 def configuration(experiment: Experiment, published: str) -> pd.DataFrame:
@@ -55,7 +92,8 @@ def configuration(experiment: Experiment, published: str) -> pd.DataFrame:
 def defaults(experiment: Experiment, published: str) -> pd.DataFrame:
     """Table S1: the parameters of the neuron on NeuronIO, read off the model that params.yaml builds."""
     theirs = pd.read_csv(PUBLISHED / f"{published}.csv", dtype=str)
-    given, sizes = experiment.model, task_class(experiment.data).sizes(**experiment.task)
+    size = int(theirs.set_index("parameter").neuronio["d_m"])
+    given, sizes = experiment.model_at(size), task_class(experiment.data).sizes(**experiment.options_at(size))
     neuron = build(given, **sizes)
     assert isinstance(neuron, BranchELM)
     s_0, m_0 = neuron.zero_state(torch.zeros(1, 1, neuron.input_size))

@@ -5,23 +5,32 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from elm_lib.paper.verdict import PUBLISHED, row, where_from
+from elm_lib.experiments.config import Params
+from elm_lib.paper import tables
+from elm_lib.paper.claims import Score, cell, claim_row, count
+from elm_lib.paper.counts import counts
+from elm_lib.paper.points import Runs, fullest, largest
+from elm_lib.paper.verdict import PUBLISHED, Claim, Verdict, separation
 
 MODELS = {"branch_elm": "Branch-ELM", "elm": "ELM", "lstm": "LSTM", "snn": "SNN"}
 SETS = {
     "shd": ("Tab S11", "SHD", 1 / 20),
-    "shd_adding": ("Tab S12", "SHD-Adding", 0.1),
-}  # chance; the sum 9 is one in ten
+    "shd_adding": ("Tab S12", "SHD-Adding", 0.1),  # the sum 9 is one in ten
+}
+FIGURES = {"shd": "Fig S5", "shd_adding": "Fig 5"}
 EXPERIMENTS = {name: [f"{name}_{kind}" for kind in MODELS] for name in SETS}
 GROUPS = (*SETS, "shd_adding_ablations")
 ABLATIONS = ("shd_adding_d_m", "shd_adding_tau_m")
 SPLITS = ("train", "valid", "test")
 OTHERS = ("test_accuracy_unseen_speakers", "test_accuracy_seen_speakers", "test_accuracy_dropped")
-TOLERANCE = 0.03  # accuracy: the published tables have two digits and standard deviations around 0.02
 NEAR_CHANCE = 0.1  # accuracy above chance that still counts as chance
+DIGIT = 0.01  # the published tables have two digits
+# Parameters in the caption of Figure 5, in thousands; half a unit of the last digit is 0.3 to 1 %, and see elm_lib.paper.neuronio.COUNTS
+CAPTION = {"Branch-ELM": 67e3, "ELM": 186e3, "LSTM": 956e3, "SNN": 51e3}
+COUNT_TOLERANCE = 0.02
+SHOWN = {"Branch-ELM": "B-ELM"}
 
 
 def published(name: str) -> pd.DataFrame:
@@ -29,19 +38,20 @@ def published(name: str) -> pd.DataFrame:
     return pd.read_csv(Path(PUBLISHED) / f"{name}.csv").rename(columns={"bin_size_ms": "bin_ms"})
 
 
-def table(runs: dict[str, pd.DataFrame], name: str) -> pd.DataFrame:
-    """A row each model and bin size: published mean and standard deviation beside ours, over the runs that did not diverge."""
+def table(runs: Runs, name: str) -> pd.DataFrame:
+    """A row each model and bin size: published mean and standard deviation beside ours, of each bin's largest budget, over the runs
+    that did not diverge."""
     ours = []
     for experiment, model in zip(EXPERIMENTS[name], MODELS.values(), strict=True):
-        frame = runs[experiment]
-        for bin_ms, group in frame.groupby("size"):
-            kept = group[~group.diverged]
+        for bin_ms, group in fullest(runs[experiment]).groupby("size"):
+            gone = group.diverged.astype(bool)
+            kept = group[~gone]
             line = {
                 "model": model,
                 "bin_ms": int(bin_ms),
                 "parameters": int(group.parameters.iloc[0]),
                 "seeds": len(kept),
-                "diverged": int(group.diverged.sum()),
+                "diverged": int(gone.sum()),
                 "budget": float(group.budget.iloc[0]),
             }
             for column in (*(f"{split}_accuracy" for split in SPLITS), *OTHERS):
@@ -49,34 +59,52 @@ def table(runs: dict[str, pd.DataFrame], name: str) -> pd.DataFrame:
                 line |= {f"{column}_mean": values.mean(), f"{column}_std": values.std(ddof=0)}
             ours.append(line)
     keys = ["model", "bin_ms"]
-    scores = [
-        f"{name}_{what}" for name in (*(f"{split}_accuracy" for split in SPLITS), *OTHERS) for what in ("mean", "std")
-    ]
-    ours = pd.DataFrame(ours, columns=[*keys, "parameters", "seeds", "diverged", "budget", *scores]).astype(
-        {"bin_ms": int}
+    scores = [f"{n}_{what}" for n in (*(f"{split}_accuracy" for split in SPLITS), *OTHERS) for what in ("mean", "std")]
+    columns = [*keys, "parameters", "seeds", "diverged", "budget", *scores]
+    both = published(name).merge(
+        pd.DataFrame(ours, columns=columns).astype({"bin_ms": int}),
+        on=keys,
+        how="outer",
+        suffixes=("_published", ""),
     )
-    both = published(name).merge(ours, on=keys, how="outer", suffixes=("_published", ""))
     both["model"] = pd.Categorical(both["model"], list(MODELS.values()))
     return both.sort_values(keys).astype({"model": str}).reset_index(drop=True)
 
 
+def tables_shd(runs: Runs, params: Params) -> dict[str, tables.Table]:
+    """tabS11, tabS12: the long form and the one that looks like the paper's."""
+    found = {}
+    for name, (claim, *_) in SETS.items():
+        long, by_model = table(runs, name), dict(zip(MODELS.values(), EXPERIMENTS[name], strict=True))
+        for row, line in enumerate(long.itertuples()):
+            long.loc[row, "parameters"] = counts(params, by_model[line.model], int(line.bin_ms))[0]
+        found[f"tab{claim.split()[1]}"] = tables.Table(long, _shown(long))
+    return found
+
+
+def _shown(long: pd.DataFrame) -> pd.DataFrame:
+    rows = []
+    for line in long.to_dict("records"):
+        for label, suffix in (("published", "_published"), (tables.ours(line), "")):
+            means = [(line[f"{s}_accuracy_mean{suffix}"], line[f"{s}_accuracy_std{suffix}"]) for s in SPLITS]
+            shown = SHOWN.get(line["model"], line["model"])
+            rows.append([shown, line["bin_ms"], label, *(tables.mean_std(mean, std, 2) for mean, std in means)])
+    return pd.DataFrame(rows, columns=["Model", "Bin Size", "", "Train Accuracy", "Valid Accuracy", "Test Accuracy"])
+
+
 def ablation(frame: pd.DataFrame) -> pd.DataFrame:
-    """Test accuracy of an ablation: size (d_m, or the upper end of tau_m_range in ms), mean, std, runs, and runs that diverged."""
+    """Test accuracy of an ablation, of each size's largest budget: size (d_m, or the upper end of tau_m_range in ms), mean, std, runs,
+    and runs that diverged."""
     if not len(frame):
         return pd.DataFrame(columns=["size", "mean", "std", "seeds", "diverged"])
+    frame = fullest(frame) if "budget" in frame else frame
     sizes = frame["size"].map(lambda size: json.loads(size)[-1] if isinstance(size, str) else size)
-    groups = frame.assign(size=sizes).groupby("size")
-    return groups.apply(
-        lambda group: pd.Series(
-            {
-                "mean": group[~group.diverged].test_accuracy.mean(),
-                "std": group[~group.diverged].test_accuracy.std(ddof=0),
-                "seeds": (~group.diverged).sum(),
-                "diverged": group.diverged.sum(),
-            }
-        ),
-        include_groups=False,
-    ).reset_index()
+    rows = []
+    for size, group in frame.assign(size=sizes).groupby("size"):
+        gone = group.diverged.astype(bool)
+        kept = group[~gone].test_accuracy
+        rows.append([size, kept.mean(), kept.std(ddof=0), int((~gone).sum()), int(gone.sum())])
+    return pd.DataFrame(rows, columns=["size", "mean", "std", "seeds", "diverged"])
 
 
 def is_fullest(table: pd.DataFrame) -> pd.Series:
@@ -84,138 +112,124 @@ def is_fullest(table: pd.DataFrame) -> pd.Series:
     return table.budget == table.groupby("model").budget.transform("max")
 
 
-def verdicts(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> list[dict]:
-    """A row for each published cell of both tables, and each claim in words about them.
+def verdicts(runs: Runs, params: Params, profile: str) -> list[Verdict]:
+    """A row for each published cell of both tables, each claim in words about them, and each parameter count of the captions.
 
-    A cell is reproduced when our accuracy is within the tolerance of the published one or above; a cell at chance (below chance
-    + 0.1) when ours is at chance too. On generated words the verdict on a cell is "not comparable".
+    A cell that is published at chance (below chance + 0.1) is judged on whether ours is at chance too.
     """
     rows = []
-    for name, (claim, _, chance) in SETS.items():
-        for experiment, model in zip(EXPERIMENTS[name], MODELS.values(), strict=True):
-            for line in tables[name].query("model == @model").to_dict("records"):
-                where = where_from(runs, runs[experiment][runs[experiment]["size"] == line["bin_ms"]])
-                for split in SPLITS:
-                    theirs, ours = (line[f"{split}_accuracy_mean{suffix}"] for suffix in ("_published", ""))
-                    if theirs != theirs:
-                        continue
-                    ran = line["seeds"] == line["seeds"]
-                    good = ours < chance + NEAR_CHANCE if theirs < chance + NEAR_CHANCE else ours >= theirs - TOLERANCE
-                    rows.append(
-                        row(
-                            claim,
-                            f"{model} {int(line['bin_ms'])} ms {split} accuracy",
-                            theirs,
-                            ours,
-                            line[f"{split}_accuracy_std"],
-                            line["seeds"],
-                            TOLERANCE,
-                            good if ran else None,
-                            where,
-                            comparable=where["data"] == "real",
-                        )
-                    )
-    return rows + _claims(tables, runs)
-
-
-def _claims(tables: dict[str, pd.DataFrame], runs: dict[str, pd.DataFrame]) -> list[dict]:
-    """Each claim in words: the value is the margin by which it holds, reproduced when that is above the tolerance; it is below 0 too
-    where what is said to be better learned nothing. The published margin comes from the published tables by the same rule. Of each
-    model the bins count that had its largest budget; where some of a claim's bins were not run, the item names those that were.
-    """
-    rows, whole = [], {name: frame[frame.budget == frame.budget.max()] for name, frame in runs.items()}
-    for name, (_, title, chance) in SETS.items():
-        by_model = dict(zip(MODELS.values(), EXPERIMENTS[name], strict=True))
-        ours = _pivot(tables[name][is_fullest(tables[name])], "test_accuracy_mean")
-        theirs = _pivot(tables[name], "test_accuracy_mean_published")
-        found, published = _margins(ours, name, chance), _margins(theirs, name, chance)
-        for (models, item, margin, bins), (_, _, expected, named) in zip(found, published, strict=True):
-            where = where_from(runs, *(whole[by_model[model]] for model in models))
-            tolerance = 0.0 if "within 0.05" in item else TOLERANCE
-            good = bool(margin > tolerance) if margin == margin else None
-            some = f" ({', '.join(map(str, bins))} ms alone)" if good is not None and bins != named else ""
-            rows.append(
-                row(
-                    "Fig S5" if name == "shd" else "Fig 5",
-                    f"{title}: {item}{some}",
-                    expected,
-                    margin,
-                    np.nan,
-                    np.nan,
-                    tolerance,
-                    good,
-                    where,
-                )
-            )
+    for name in SETS:
+        rows += [*_cells(runs, name, profile), *_claims(runs, name, profile), *_counts(params, name, profile)]
     return rows
 
 
-def _pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Accuracies, a row each bin, a column each model."""
-    return table.pivot(index="bin_ms", columns="model", values=column).reindex(columns=list(MODELS.values()))
+def _score(split: str, name: str) -> Score:
+    return Score(f"{split}_accuracy", limit=lambda model, size: SETS[name][2] + NEAR_CHANCE)
 
 
-def _margins(accuracy: pd.DataFrame, name: str, chance: float) -> list[tuple[list[str], str, float, list[int]]]:
-    """The claims on a data set: models, item, margin (NaN where a bin that it cannot do without is missing), and the bins behind it."""
-    limit, found = chance + NEAR_CHANCE, []
+def _cells(runs: Runs, name: str, profile: str) -> list[Verdict]:
+    rows, (claim, _, chance) = [], SETS[name]
+    for experiment, model in zip(EXPERIMENTS[name], MODELS.values(), strict=True):
+        lines = published(name).query("model == @model").set_index("bin_ms")
+        tolerances = {split: separation(lines[f"{split}_accuracy_mean"], DIGIT) for split in SPLITS}
+        for bin_ms, line in lines.iterrows():
+            point = largest(runs, experiment, bin_ms)
+            for split in SPLITS:
+                theirs = line[f"{split}_accuracy_mean"]
+                failed = theirs < chance + NEAR_CHANCE
+                rows.append(
+                    cell(
+                        claim,
+                        f"{model} {bin_ms} ms {split} accuracy",
+                        theirs,
+                        point,
+                        _score(split, name),
+                        tolerances[split][bin_ms],
+                        dataset="shd",
+                        profile=profile,
+                        failed_below=chance + NEAR_CHANCE if failed else None,
+                    )
+                )
+    return rows
 
-    def mean(models: list[str], bins) -> tuple[list[float], list[int]]:
-        """Of each model over the bins at which all of them ran."""
-        kept = accuracy.reindex(bins)[models].dropna()
-        return list(kept.mean()), list(kept.index)
 
-    def unless_chance(better: float, margin: float) -> float:
-        """What learned nothing is better than nothing: the margin, or by how much `better` misses having learned."""
-        return better - limit if better < limit and margin == margin else margin
+def _claims(runs: Runs, name: str, profile: str) -> list[Verdict]:
+    _, title, chance = SETS[name]
+    experiments = dict(zip(MODELS.values(), EXPERIMENTS[name], strict=True))
+    theirs = published(name).set_index(["model", "bin_ms"]).test_accuracy_mean.to_dict()
+    where = {"dataset": "shd", "profile": profile}
+    return [
+        claim_row(FIGURES[name], claim, runs, experiments, theirs, _score("test", name), **where)
+        for claim in _claims_on(name, title, chance)
+    ]
 
-    fine, below_10, coarse, every = [1, 2, 4], [1, 2, 4, 6, 8], [50, 100], list(accuracy.index)
-    (elm, lstm), bins = mean(["ELM", "LSTM"], fine)
-    found.append((["ELM", "LSTM"], "ELM above LSTM at bins of 1 to 4 ms, by", unless_chance(elm, elm - lstm), bins))
-    (branch,), bins = mean(["Branch-ELM"], fine)
-    (medium,), others = mean(["Branch-ELM"], [10, 20])
-    found.append(
-        (
-            ["Branch-ELM"],
-            "Branch-ELM at 1 to 4 ms keeps its accuracy at 10 to 20 ms within 0.05, margin",
-            unless_chance(branch, 0.05 + branch - medium),
-            bins + others,
-        )
-    )
-    for model in ("ELM", "Branch-ELM"):
-        (at_10,), bins = mean([model], [10])
-        (later,), others = mean([model], coarse)
-        found.append(
-            (
-                [model],
-                f"accuracy of {model} falls from 10 ms to bins of 50 and 100 ms, by",
-                unless_chance(at_10, at_10 - later),
-                bins + others,
+
+def _difference(better, worse):
+    return better - worse
+
+
+def _claims_on(name: str, title: str, chance: float) -> list[Claim]:
+    """What the paper says in words about a data set (Section 4.2, captions of Figures 5 and S5)."""
+    fine, below_10, coarse, every = (1, 2, 4), (1, 2, 4, 6, 8), (50, 100), (10, 20, 50, 100)
+    found = [
+        Claim(
+            models=("ELM", "LSTM"),
+            bins=(fine, fine),
+            text=f"{title}: ELM above LSTM at bins of 1 to 4 ms, by",
+            margin=_difference,
+        ),
+        Claim(
+            models=("Branch-ELM", "Branch-ELM"),
+            bins=(fine, (10, 20)),
+            text=f"{title}: accuracy of Branch-ELM at 1 to 4 ms less that at 10 to 20 ms: kept within the tolerance",
+            margin=_difference,
+            tolerance=0.05,
+        ),
+        *(
+            Claim(
+                models=(model, model),
+                bins=((10,), coarse),
+                text=f"{title}: accuracy of {model} falls from 10 ms to bins of 50 and 100 ms, by",
+                margin=_difference,
+                learned=(0,),
             )
-        )
+            for model in ("ELM", "Branch-ELM")
+        ),
+    ]
     if name == "shd":
-        snn = accuracy["SNN"].dropna()
-        middle = snn.index.isin([10, 20, 50])
-        around = snn[middle].max() - snn[~middle].max()
-        found.append(
-            (["SNN"], "SNN best at bins of 10 to 50 ms, by", unless_chance(snn.max(), around), list(snn.index))
+        best = Claim(
+            models=("SNN", "SNN"),
+            bins=((10, 20, 50), (1, 2, 4, 6, 8, 100)),
+            text=f"{title}: SNN best at bins of 10 to 50 ms, by",
+            margin=_difference,
+            over="max",
+            learned=(0,),
         )
-    else:  # what has not been trained is at chance: only where the ELM is above does it say something
-        (elm, lstm), bins = mean(["ELM", "LSTM"], below_10)
-        found.append(
-            (
-                ["LSTM", "ELM"],
-                "LSTM within 0.1 of chance below 10 ms and ELM above, margin",
-                np.minimum(limit - lstm, elm - limit),
-                bins,
-            )
+        return [*found, best]
+    failures = [
+        Claim(
+            models=(model, "ELM"),
+            bins=(bins, bins),
+            text=f"{title}: chance less {says}: at chance within the tolerance, where the ELM is above",
+            margin=lambda fails, elm: chance - fails,
+            tolerance=NEAR_CHANCE,
+            over=over,
+            says_failure=True,
         )
-        (elm, _), bins = mean(["ELM", "SNN"], every)
-        found.append(
-            (
-                ["SNN", "ELM"],
-                "SNN within 0.1 of chance at every bin and ELM above on average, margin",
-                np.minimum(limit - accuracy["SNN"].max(), elm - limit),
-                bins,
-            )
+        for model, bins, over, says in (
+            ("LSTM", below_10, "mean", "mean accuracy of LSTM below 10 ms"),
+            ("SNN", every, "max", "best accuracy of SNN from 10 ms on"),
         )
-    return found
+    ]
+    return [*found, *failures]
+
+
+def _counts(params: Params, name: str, profile: str) -> list[Verdict]:
+    """Parameters, of which the caption of Figure 5 tells those; Figure S5 has the same models with one output more."""
+    rows = []
+    for experiment, model in zip(EXPERIMENTS[name], MODELS.values(), strict=True):
+        ours = counts(params, experiment, params.experiment(experiment).values[0])[0]
+        note = "" if name == "shd_adding" else "published in the caption of Figure 5"
+        where = {"profile": profile, "note": note}
+        rows.append(count(FIGURES[name], f"{model} parameters", CAPTION[model], ours, COUNT_TOLERANCE, **where))
+    return rows

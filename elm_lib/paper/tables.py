@@ -1,55 +1,70 @@
-"""Where results go: tables, curves, numbers. Every file is whole or absent."""
+"""Tables as the paper prints them, ours under published, and in the long form."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from elm_lib.support.files import write_text
 
-
-def save_experiment(
-    name: str, results: pd.DataFrame, curves: pd.DataFrame, cost: pd.DataFrame, out: str | Path
-) -> None:
-    """out/runs/<name>.csv, out/curves/<name>.csv, out/cost/<name>.csv."""
-    for folder, frame in (("runs", results), ("curves", curves), ("cost", cost)):
-        write_text(Path(out) / folder / f"{name}.csv", frame.to_csv(index=False))
+NOT_RUN = "ours, not run"
 
 
-def save_table(table: pd.DataFrame, folder: str | Path, name: str) -> None:
-    """A table as csv (all digits), md and tex (rounded)."""
-    rounded = table.map(
-        lambda value: f"{value:.6g}" if isinstance(value, float) and value == value else "" if value != value else value
-    )
-    header = list(rounded.columns)
-    rule = ["---"] * len(header)
-    lines = ["| " + " | ".join(map(str, row)) + " |" for row in (header, rule, *rounded.itertuples(index=False))]
-    tex = [
-        " & ".join(str(cell).replace("_", r"\_") for cell in row) + r" \\"
-        for row in (header, *rounded.itertuples(index=False))
-    ]
-    body = [
-        r"\begin{tabular}{" + "l" + "r" * (len(header) - 1) + "}",
-        r"\toprule",
-        tex[0],
-        r"\midrule",
-        *tex[1:],
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    write_text(Path(folder) / f"{name}.csv", table.to_csv(index=False))
-    write_text(Path(folder) / f"{name}.md", "\n".join(lines) + "\n")
-    write_text(Path(folder) / f"{name}.tex", "\n".join(body) + "\n")
+@dataclass(frozen=True)
+class Table:
+    """long: a row each point, all digits; shown: the paper's rows and columns, as text. Unpacks as (long, shown)."""
+
+    long: pd.DataFrame
+    shown: pd.DataFrame
+
+    def __iter__(self) -> Iterator[pd.DataFrame]:
+        return iter((self.long, self.shown))
 
 
-def summary(verdicts: pd.DataFrame, tables: dict[str, pd.DataFrame]) -> dict:
-    """The numbers that `dvc metrics` shows: the scores of each experiment and size, and how many verdicts of each kind."""
-    scores = {
-        name: {
-            str(int(row["size"])): {"auc": round(row.auc_mean, 6), "rmse": round(row.rmse_mean, 6)}
-            for _, row in table.dropna(subset=["auc_mean"]).iterrows()
-        }
-        for name, table in tables.items()
-    }
-    return {"scores": scores, "verdicts": verdicts.verdict.value_counts().sort_index().to_dict()}
+def save(long: pd.DataFrame, shown: pd.DataFrame, folder: str | Path, name: str) -> None:
+    """folder/<name>.csv, .md and .tex of the table as shown, folder/<name>_long.csv of the long form with all digits."""
+    folder, cells = Path(folder), shown.astype(str)
+    plain = cells.map(_latex).rename(columns=_latex)
+    write_text(folder / f"{name}_long.csv", long.to_csv(index=False))
+    write_text(folder / f"{name}.csv", shown.to_csv(index=False))
+    write_text(folder / f"{name}.md", cells.to_markdown(index=False, disable_numparse=True) + "\n")
+    write_text(folder / f"{name}.tex", plain.style.hide(axis="index").to_latex(hrules=True))
+
+
+def _latex(text: str) -> str:
+    """Text in which LaTeX finds no commands."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special |= {character: rf"\{character}" for character in "&%$#_{}"}
+    return "".join(special.get(character, character) for character in text)
+
+
+def ours(line: dict) -> str:
+    """How a row of ours is headed: "ours, 17 % of the steps"."""
+    budget = line.get("budget", math.nan)
+    if budget != budget:
+        return NOT_RUN
+    return "ours" if budget >= 1 - 1e-9 else f"ours, {100 * budget:.2g} % of the steps"
+
+
+def number(value: float, digits: int) -> str:
+    """Rounded, as the paper's tables are; empty for NaN."""
+    return "" if math.isnan(value) else f"{round(float(value), digits)}"
+
+
+def mean_std(mean: float, std: float, digits: int) -> str:
+    """ "0.989 ± 0.0001"; empty when there is none."""
+    return "" if math.isnan(mean) else f"{number(mean, digits)} ± {number(std, digits)}"
+
+
+def thousands(value: float) -> str:
+    """8022 -> "8.02K"."""
+    return "" if math.isnan(value) else f"{round(float(value) / 1e3, 2):.10g}K"
+
+
+def millions(value: float) -> str:
+    """17111000 -> "17.11M"."""
+    return "" if math.isnan(value) else f"{round(float(value) / 1e6, 2):.10g}M"

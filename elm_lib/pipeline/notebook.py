@@ -13,7 +13,10 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -41,29 +44,55 @@ def run(notebook: Path, output: Path, parameters: dict) -> None:
     unknown = sorted(set(parameters) - set(known))
     if unknown:
         raise SystemExit(f"{notebook} has no parameter {unknown}: its parameters cell has {sorted(known)}")
-    os.environ["ELM_TERMINAL"] = f"/proc/{os.getpid()}/fd/2"
     output.parent.mkdir(parents=True, exist_ok=True)
     for stale in output.parent.glob(".run-*"):  # of runs that were killed
         if not psutil.pid_exists(int(stale.name.split("-")[1])):
             shutil.rmtree(stale, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f".run-{os.getpid()}-", dir=output.parent) as folder:
         executed = Path(folder) / notebook.name
-        try:
-            papermill.execute_notebook(
-                str(notebook), str(executed), parameters, kernel_name="python3", progress_bar=False, log_output=False
-            )
-        except papermill.PapermillExecutionError as error:
-            print(
-                "\n".join(error.traceback)
-                if os.environ.get("ELM_TRACEBACK")
-                else "(the whole traceback: set ELM_TRACEBACK=1)",
-                file=sys.stderr,
-            )
-            raise SystemExit(f"{notebook}, cell {error.cell_index}: {error.ename}: {error.evalue}") from None
+        with _quiet(Path(folder) / "stderr") as said:
+            try:
+                papermill.execute_notebook(
+                    str(notebook),
+                    str(executed),
+                    parameters,
+                    kernel_name="python3",
+                    progress_bar=False,
+                    log_output=False,
+                )
+            except papermill.PapermillExecutionError as error:
+                trace = os.environ.get("ELM_TRACEBACK")
+                said("\n".join(error.traceback) if trace else "(the whole traceback: set ELM_TRACEBACK=1)")
+                raise SystemExit(f"{notebook}, cell {error.cell_index}: {error.ename}: {error.evalue}") from None
+            except Exception:
+                said((Path(folder) / "stderr").read_text())
+                raise
         content = nbformat.read(executed, as_version=4)
         normalise(content)
         nbformat.write(content, executed)
         os.replace(executed, output)
+
+
+@contextmanager
+def _quiet(log: Path) -> Iterator[Callable[[str], None]]:
+    """Send what the kernel and its libraries write to stderr into a file. Yields a way to write to the real stderr.
+
+    Progress bars go to the real one too: the environment variable ELM_TERMINAL names it.
+    """
+    sys.stderr.flush()
+    real = os.dup(2)
+    before = os.environ.get("ELM_TERMINAL")
+    os.environ["ELM_TERMINAL"] = before or f"/proc/{os.getpid()}/fd/{real}"
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield lambda text: os.write(real, f"{text}\n".encode())
+    finally:
+        sys.stderr.flush()
+        os.dup2(real, 2)
+        os.close(real)
+        if before is None:
+            del os.environ["ELM_TERMINAL"]
 
 
 def normalise(notebook: nbformat.NotebookNode) -> None:
@@ -105,7 +134,9 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     die_with(ancestor("dvc"))
     warnings.filterwarnings("ignore", module="(papermill|traitlets|jupyter_client|ansicolors)")
-    run(options.notebook, options.output, {name: _value(value) for name, value in options.parameters})
+    started, parameters = time.monotonic(), {name: _value(value) for name, value in options.parameters}
+    run(options.notebook, options.output, parameters)
+    print(f"{options.output.stem}: {time.monotonic() - started:.0f} s", flush=True)
 
 
 def _value(text: str):

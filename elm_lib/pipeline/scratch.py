@@ -1,4 +1,4 @@
-"""Notebooks opened by hand work on smoke-sized data below scratch/; what an earlier notebook would have left there is made here."""
+"""Notebooks opened by hand work on smoke-sized data below scratch/. What an earlier notebook would have left there is made here."""
 
 from __future__ import annotations
 
@@ -7,31 +7,25 @@ from pathlib import Path
 ROOT = Path("scratch")
 
 
-def ensure(*needed: str | Path) -> None:
-    """Run the notebooks before this one, smoke-sized, where a needed file below scratch/ is missing; elsewhere do nothing.
+def ensure(root: str | Path, *stages: str) -> None:
+    """Run the notebooks of these stages, smoke-sized, where they have left nothing below scratch/ yet.
 
-    The pipeline passes its own paths, so there this never acts: what is missing there is an error.
+    stages  names as in dvc.yaml: "download@neuronio", "preprocess@shd", "train@lra"
+    In the pipeline `root` is the project's folder, and this does nothing: what is missing there is an error.
     """
-    for path in map(Path, needed):
-        if path.name == "manifest.json" and path.parent.name == "lra":  # a collection, a manifest each task
-            path = path.parent / "listops" / path.name
-        if path.parts[0] == str(ROOT) and not path.exists():
-            _make(path)
-
-
-def _make(path: Path) -> None:
-    """Run the notebook that leaves a file, and before it those that leave what that one needs."""
-    match path.relative_to(ROOT).parts:
-        case ("raw", "lra", _):
-            _run("download_lra")
-        case ("raw", name):
-            _run("download_shd" if name.startswith("shd_") else "download")
-        case ("data", data, *_):  # the notebook sees to its download
-            _run(f"preprocess_{data}")
-        case ("results", "runs", group):
-            data = f"{ROOT}/data/{group.split('_')[0]}"
-            ensure(f"{data}/manifest.json")
-            _run("train", f"train_{group}", group=group, data=data)
+    if Path(root) != ROOT:
+        return
+    for stage in stages:
+        kind, _, name = stage.partition("@")
+        if kind == "download" and not (ROOT / f"data/raw/{name}_smoke.json").exists():
+            _run(f"download_{name}")
+        elif kind == "preprocess" and not (ROOT / f"data/smoke/{name}/.made").exists():
+            ensure(root, f"download@{name}")
+            _run(f"preprocess_{name}")
+            (ROOT / f"data/smoke/{name}/.made").touch()
+        elif kind == "train" and not any((ROOT / f"runs/ledger/{name}").glob("*/*.json")):
+            ensure(root, f"preprocess@{name.split('_')[0]}")
+            _run("train", f"train_{name}", group=name)
 
 
 def _run(notebook: str, done: str = "", **parameters) -> None:

@@ -1,39 +1,94 @@
-"""Files that are either whole or absent."""
+"""Files that are either whole or absent, also after a kill or a power cut."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 import shutil
+import warnings
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
 
 from elm_lib.support.errors import DataError
 
 GB = 1e9  # bytes
+Content = TypeVar("Content")
+_UNREADABLE = (DataError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
-def write_atomically(path: str | Path, data: bytes | memoryview) -> None:
-    """Write bytes under a temporary name, then rename: the file is whole or absent, also after a kill.
+def part_of(path: str | Path) -> Path:
+    """The temporary name of a file that is being written. It is fixed, so a run after a kill overwrites what is left."""
+    path = Path(path)
+    return path.with_name(path.name + ".part")
 
-    The temporary name is fixed (`<name>.part`), so that a run after a kill overwrites what the kill left.
+
+def put_in_place(part: Path, path: Path, *, durable: bool = True) -> None:
+    """Give a finished temporary file its name. Content first, then the name, reach the disk before this returns.
+
+    durable  False: the disk may have it later. For notes that nobody misses after a power cut.
+    """
+    if durable:
+        _sync(part)
+    os.replace(part, path)
+    if durable:
+        _sync(path.parent)
+
+
+def write_atomically(path: str | Path, data: bytes | memoryview, *, durable: bool = True) -> None:
+    """Write bytes under a temporary name, then rename. Makes the folder if it is missing.
+
+    durable  see `put_in_place`
+
     Raises DataError when the disk is full.
     """
-    path = Path(path)
+    path, part = Path(path), part_of(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
     try:
-        with open(part, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+        part.write_bytes(data)
+        put_in_place(part, path, durable=durable)
     except OSError as error:
         part.unlink(missing_ok=True)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"{path}: no space left on the disk: free {memoryview(data).nbytes / GB:.2f} GB") from None
         raise
+
+
+def write_text(path: str | Path, text: str, *, durable: bool = True) -> None:
+    write_atomically(path, text.encode(), durable=durable)
+
+
+def write_json(path: str | Path, content) -> None:
+    write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def write_npz(path: str | Path, arrays: dict[str, np.ndarray], *, compressed: bool = False) -> None:
+    """Arrays by name, as `numpy.load` reads them."""
+    image = io.BytesIO()
+    (np.savez_compressed if compressed else np.savez)(image, **arrays)
+    write_atomically(path, image.getbuffer())
+
+
+def read_or_set_aside(path: str | Path, read: Callable[[Path], Content]) -> Content | None:
+    """What `read(path)` returns; None where the file has to be made: it is missing, or it cannot be read.
+
+    A file that cannot be read is renamed to `<name>.unreadable`, with a warning that says why.
+    """
+    path = Path(path)
+    try:
+        return read(path) if path.exists() else None
+    except _UNREADABLE as error:
+        aside = path.with_name(path.name + ".unreadable")
+        os.replace(path, aside)
+        reason = " ".join(str(error).split()) or type(error).__name__
+        warnings.warn(f"{path} cannot be read ({reason}): renamed to {aside.name} and made again", stacklevel=2)
+        return None
 
 
 def need_space(folder: str | Path, n_bytes: float, what: str) -> None:
@@ -44,7 +99,8 @@ def need_space(folder: str | Path, n_bytes: float, what: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < n_bytes:
         raise DataError(
-            f"{folder}: {what} needs {n_bytes / GB:.1f} GB and {free / GB:.1f} GB are free: free some, or put the folder on a larger disk"
+            f"{folder}: {what} needs {n_bytes / GB:.1f} GB and {free / GB:.1f} GB are free: "
+            "free some, or put the folder on a larger disk"
         )
 
 
@@ -54,9 +110,10 @@ def file_digest(path: str | Path, algorithm: str = "sha256") -> str:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
-def write_text(path: str | Path, text: str) -> None:
-    write_atomically(Path(path), text.encode())
-
-
-def write_json(path: str | Path, content) -> None:
-    write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+def _sync(path: Path) -> None:
+    """Wait until the content of a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Processes to simulate with."""
+"""Processes that share long work."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from elm_lib.support.strict import Strict
 
 
 class Train(Strict):
-    """How one run is trained; published values are in params.yaml."""
+    """How one run is trained; published values are in params.yaml. All but `accumulate` is part of what a run is."""
 
     optimizer: Literal["adam", "adamax"]
     lr: PositiveFloat
@@ -21,7 +21,8 @@ class Train(Strict):
     epochs: PositiveInt
     batches_per_epoch: PositiveInt
     clip_grad_norm: PositiveFloat | None
-    accumulate: PositiveInt = 1  # pieces of a batch, one after another: memory is that of one, the gradient that of all
+    # Pieces of a batch, one after another. Memory is that of one piece, the gradient is that of the whole batch.
+    accumulate: PositiveInt = 1
 
     @property
     def steps(self) -> int:

@@ -164,7 +164,7 @@ def counted(times: np.ndarray, units: np.ndarray, bin_ms: int) -> np.ndarray:
 
 @pytest.mark.parametrize("bin_ms", BINS_MS)
 def test_bins_hold_exactly_the_spikes_of_one_second(data, bin_ms):
-    train = data.files["train"]
+    train = data.file("train")
     which = np.array([[3], [17], [60]])
     x = gather(data.binned("train", bin_ms), train, which).x.check(torch.float32)
     assert x.shape == (3, n_bins(bin_ms), 700)
@@ -247,10 +247,10 @@ def test_adding_is_two_seconds_one_after_the_other_and_the_sum_of_the_digits(dat
     batch = data.batch(seed=1, epoch=0, step=3, batch_size=8, bin_ms=6, adding=True)
     assert batch.x.shape == (8, 334, 700)
     for k in range(2):
-        alone = gather(data.binned("train", 6), data.files["train"], batch.recording[:, k : k + 1].numpy())
+        alone = gather(data.binned("train", 6), data.file("train"), batch.recording[:, k : k + 1].numpy())
         assert torch.equal(batch.x.dense()[:, 167 * k : 167 * (k + 1)], alone.x.dense())
         assert torch.equal(batch.speaker[:, k], alone.speaker[:, 0])
-    label = data.files["train"].label[batch.recording.numpy()]
+    label = data.file("train").label[batch.recording.numpy()]
     assert batch.label.tolist() == [(a % 10) + (b % 10) for a, b in label]
 
 
@@ -265,7 +265,7 @@ def test_pairs_are_independent_and_uniform_and_fixed_sets_are_fixed():
 
 def test_dropout_removes_entries_and_keeps_the_mean(data):
     which = np.arange(100)[:, None]
-    whole = gather(data.binned("train", 10), data.files["train"], which)
+    whole = gather(data.binned("train", 10), data.file("train"), which)
     dropped = drop(whole, 0.3, np.random.default_rng(1))
     kept = dropped.x.check(torch.float32).dense() != 0
     torch.testing.assert_close(dropped.x.dense(), torch.where(kept, whole.x.dense() / 0.7, 0.0))
@@ -282,7 +282,7 @@ def test_a_split_is_read_whole_and_in_order(data):
     for split in ("train", "valid", "test"):
         batches = list(data.split_batches(split, batch_size=8, bin_ms=100))
         assert torch.cat([b.recording[:, 0] for b in batches]).tolist() == data.members(split).tolist()
-    test = data.files["test"]
+    test = data.file("test")
     assert torch.cat([b.label for b in batches]).tolist() == test.label.tolist()
     assert torch.cat([b.speaker[:, 0] for b in batches]).tolist() == test.speaker.tolist()
     assert len(batches[-1].label) == 37 % 8

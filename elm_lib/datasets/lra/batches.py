@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elm_lib.datasets.lra.schema import PAD, SPLITS, Split, open_split
+from elm_lib.datasets.lra.schema import PAD, SPLITS, Split, form, open_split
 from elm_lib.kernels.spikes import Spikes
 from elm_lib.support.errors import DataError
 
@@ -161,7 +161,7 @@ def training_order(
 
 
 class LraData:
-    """The three splits of one task.
+    """The three splits of one task; each file is opened at its first use.
 
     folder: e.g. data/laptop/lra, made by `dvc repro preprocess_lra`; task: listops, text, retrieval, image, pathfinder,
       pathfinder_x
@@ -174,26 +174,48 @@ class LraData:
     ) -> None:
         if class_token not in ("end", "start", "none"):
             raise ValueError(f"class_token = {class_token!r}: must be 'end', 'start' or 'none'")
-        self.splits = {name: open_split(Path(folder) / task / f"{name}.h5") for name in SPLITS}
-        train = self.splits["train"]
-        for split in self.splits.values():
-            if (split.task, split.source) != (task, train.source):
-                raise DataError(f"{split.path}: holds {split.task}, {split.source}; expected {task}, {train.source}")
-        self.task, self.source, self.class_token, self.pool = task, train.source, class_token, pool
-        self.n_tokens, self.n_classes, self.n_sequences = train.n_tokens, train.n_classes, train.n_sequences
-        has_class_token = train.class_token >= 0 and class_token != "none"
-        self.longest = max(int(split.lengths.max()) for split in self.splits.values()) + has_class_token
-        self.steps = self.longest if steps == "longest" else steps
+        self.folder, self.task, self.class_token, self.pool = Path(folder) / task, task, class_token, pool
+        self.n_tokens, self.n_classes, self.n_sequences, self._has_class_token = form(task)
+        self.steps = steps
+        self._splits: dict[str, Split] = {}
+        if steps == "longest":
+            self.steps = self.longest
         self._order = lru_cache(maxsize=2)(self._draw_order)
+
+    def split(self, name: str) -> Split:
+        """One split, opened at its first use. Raises DataError."""
+        if name not in self._splits:
+            found = open_split(self.folder / f"{name}.h5")
+            source = next(iter(self._splits.values()), found).source
+            if (found.task, found.source) != (self.task, source):
+                raise DataError(f"{found.path}: holds {found.task}, {found.source}; expected {self.task}, {source}")
+            self._splits[name] = found
+        return self._splits[name]
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """All three splits."""
+        return {name: self.split(name) for name in SPLITS}
+
+    @property
+    def source(self) -> str:
+        """One of `elm_lib.datasets.lra.schema.SOURCES`."""
+        return self.split("test").source
+
+    @cached_property
+    def longest(self) -> int:
+        """Steps of the longest sequence of all splits, its class token included."""
+        longest = max(int(split.lengths.max()) for split in self.splits.values())
+        return longest + (self._has_class_token and self.class_token != "none")
 
     @property
     def manifest(self) -> dict:
-        """manifest.json of the task: source, sha256."""
-        return json.loads((self.splits["train"].path.parent / "manifest.json").read_text())
+        """manifest.json of the task, see `elm_lib.support.manifest`."""
+        return json.loads((self.folder / "manifest.json").read_text())
 
     def size(self, split: str) -> int:
         """Samples of a split."""
-        return len(self.splits[split])
+        return len(self.split(split))
 
     def steps_per_epoch(self, batch_size: int) -> int:
         return max(1, self.size("train") // batch_size)
@@ -210,13 +232,13 @@ class LraData:
         """
         n = self.size(split)
         some = np.arange(n) if most is None or most >= n else np.linspace(0, n - 1, most).astype(np.int64)
-        order = some[np.argsort(self.splits[split].lengths[some].max(1), kind="stable")]
+        order = some[np.argsort(self.split(split).lengths[some].max(1), kind="stable")]
         for first in range(0, len(order), batch_size):
             yield self._read(split, order[first : first + batch_size])
 
     def _read(self, split: str, indices: np.ndarray) -> Batch:
-        return read_batch(self.splits[split], indices, class_token=self.class_token, steps=self.steps)
+        return read_batch(self.split(split), indices, class_token=self.class_token, steps=self.steps)
 
     def _draw_order(self, seed: int, epoch: int, turn: int, batch_size: int) -> np.ndarray:
-        lengths = self.splits["train"].lengths.max(1)
+        lengths = self.split("train").lengths.max(1)
         return training_order(lengths, seed, epoch, batch_size, self.pool, turn)

@@ -1,10 +1,8 @@
-"""The Long Range Arena made ready for training: generated, stood in for or converted, checked, and named by one hash a task."""
+"""The Long Range Arena made ready for training: generated, stood in for or converted, checked, named by a hash a split."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,43 +10,66 @@ import numpy as np
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits
 
-from elm_lib.datasets.lra import generated, published
+from elm_lib.datasets.lra import archives, generated, published, recipe
 from elm_lib.datasets.lra.archives import ARCHIVES, RELEASE, WHEEL_NAME, place
 from elm_lib.datasets.lra.published import grey_levels
+from elm_lib.datasets.lra.recipe import DRAWN, REVISION
 from elm_lib.datasets.lra.schema import FIRST_SYMBOL, FORMS, SOURCES, SPLITS, SplitWriter, open_split
 from elm_lib.datasets.lra.settings import Lra, LraTask
 from elm_lib.datasets.lra.text import PRINTABLE, deal, pair_halves, read_reviews, vocabulary, write_texts
 from elm_lib.simulate.symbols import listops, pathfinder
+from elm_lib.support import manifest
 from elm_lib.support.errors import DataError
-from elm_lib.support.files import file_digest, write_atomically
+from elm_lib.support.files import read_or_set_aside
 from elm_lib.support.processes import progress
 from elm_lib.support.workers import pool, usable_cores
 
-PREPARE_VERSION = 1  # raise it when the same settings give other files
-_DRAWN = ("pathfinder", "pathfinder_x")
+RAW = "lra"  # folder of the downloads below that of all data sets
 _FEW = 2000  # pictures that are drawn sooner than processes start
 
 
-def prepare(wanted: Lra, found: dict[str, str], *, raw: Path, out: Path, workers: int | None = None) -> dict[str, dict]:
-    """Fill out/<task>/{train,valid,test}.h5 and manifest.json for each task that `wanted` names; returns the manifests.
+def fetch(wanted: Lra, *, raw: Path) -> dict[str, str]:
+    """Get the archives that the tasks are made from. Returns {file name: sha256}. Raises DataError where one cannot be had."""
+    return archives.fetch(raw / RAW, wanted)
+
+
+def prepare(
+    wanted: Lra,
+    found: dict[str, str],
+    *,
+    raw: Path,
+    out: Path,
+    splits: Iterable[str] = SPLITS,
+    workers: int | None = None,
+) -> dict[str, dict]:
+    """Fill out/<task>/<split>.h5 and manifest.json for each task that `wanted` names; returns the manifests, with `samples`.
 
     found    what the download stage has: {file name: sha256}
+    splits   generated ListOps and Pathfinder make no others; the rest is dealt from one pool, all of it at once
     workers  processes that draw pictures; all usable cores by default
-    Manifest: task, source and what it means (lra_schema.SOURCES), samples, files {name: sha256}, sha256 of all.
+    Manifest: see `elm_lib.support.manifest`; task, source and what it means (lra_schema.SOURCES), n_tokens, n_classes.
     A task whose files are there, made by the same settings, is left as it is. Raises DataError.
     """
-    tasks = dict(wanted.tasks())
+    asked_splits, tasks = tuple(split for split in SPLITS if split in set(splits)), dict(wanted.tasks())
+    made = {task: asked_splits if _is_split_by_split(task, asked) else SPLITS for task, asked in tasks.items()}
     workers = workers or usable_cores()
-    missing = {
-        task: asked for task, asked in tasks.items() if not _is_done(out / task, _provenance(wanted, task, found))
-    }
+    missing = {task: _missing(out / task, made[task], _provenance(wanted, task, found)) for task in tasks}
     release = {}
-    drawn = sum(sum(asked.sizes().values()) for task, asked in missing.items() if _is_drawn(task, asked))
+    drawn = sum(tasks[task].sizes()[split] for task in tasks if _is_drawn(task, tasks[task]) for split in missing[task])
     with _drawing(drawn, workers) as mapped:
-        for task, asked in missing.items():
-            provenance = _provenance(wanted, task, found)
-            if asked.source == "generated":
-                _generate(task, asked, 10 * wanted.seed, raw, out, provenance, mapped)
+        for task in (task for task in tasks if missing[task]):
+            asked, provenance, seed = tasks[task], _provenance(wanted, task, found), 10 * wanted.seed
+            if task == "listops" and asked.source == "generated":
+                _listops(out / task, asked, seed, provenance, missing[task])
+            elif _is_drawn(task, asked):
+                for split in missing[task]:
+                    number = SPLITS.index(split) + 1
+                    path = out / task / f"{split}.h5"
+                    _pictures(path, task, asked.sizes()[split], seed + number, provenance, mapped)
+            elif asked.source == "generated" and task == "image":
+                _digits(out / task, asked, seed, provenance)
+            elif asked.source == "generated":
+                _reviews(out / task, task, asked, seed, raw, provenance)
             elif ARCHIVES[task] is RELEASE:
                 release[task] = (asked.sizes(), asked.max_length, provenance)
             elif task == "text":
@@ -57,13 +78,13 @@ def prepare(wanted: Lra, found: dict[str, str], *, raw: Path, out: Path, workers
                 published.convert_cifar(place(raw, ARCHIVES[task]), out, asked.sizes(), provenance)
     if release:
         published.convert_release(place(raw, RELEASE), out, release)
-    return {task: _manifest(out / task, task) for task in tasks}
+    return {task: _describe(out / task, task, made[task]) for task in tasks}
 
 
 def _provenance(wanted: Lra, task: str, found: dict[str, str]) -> dict:
     """What the files of a task depend on."""
     asked = getattr(wanted, task)
-    made = {"prepare": PREPARE_VERSION, "settings": asked.model_dump()}
+    made = {"prepare": REVISION, "settings": asked.model_dump()}
     if asked.source == "real":
         archive = ARCHIVES[task].name
         return {**made, "archive": archive, "sha256": found.get(archive), "reader": published.READER_VERSION}
@@ -78,45 +99,42 @@ def _provenance(wanted: Lra, task: str, found: dict[str, str]) -> dict:
 
 
 def _is_drawn(task: str, asked: LraTask) -> bool:
-    return task in _DRAWN and asked.source == "generated"
+    return task in DRAWN and asked.source == "generated"
 
 
-def _is_done(folder: Path, provenance: dict) -> bool:
-    try:
-        splits = [open_split(folder / f"{split}.h5") for split in SPLITS]
-    except DataError:  # absent, damaged, or of another schema: made again
-        return False
-    return all(split.provenance.get(key) == value for split in splits for key, value in provenance.items())
+def _is_split_by_split(task: str, asked: LraTask) -> bool:
+    return asked.source == "generated" and task in ("listops", *DRAWN)
 
 
-def _generate(task: str, asked: LraTask, seed: int, raw: Path, out: Path, provenance: dict, mapped: Callable) -> None:
-    """The three splits of a task from seeds of their own, seed + 1, 2, 3; what was drawn for test never comes up in train."""
-    folder = out / task
-    if task == "listops":
-        _listops(folder, asked, seed, provenance)
-    elif task in _DRAWN:
-        for number, split in enumerate(SPLITS, start=1):
-            _pictures(folder / f"{split}.h5", task, asked.sizes()[split], seed + number, provenance, mapped)
-    elif task == "image":
-        _digits(folder, asked, seed, provenance)
-    else:
-        _reviews(folder, task, asked, seed, raw, provenance)
+def _missing(folder: Path, splits: tuple[str, ...], provenance: dict) -> tuple[str, ...]:
+    """Splits whose file is not there, or was made otherwise."""
+
+    def is_done(split: str) -> bool:
+        found = read_or_set_aside(folder / f"{split}.h5", open_split)
+        return found is not None and all(found.provenance.get(key) == value for key, value in provenance.items())
+
+    return tuple(split for split in splits if not is_done(split))
 
 
-def _listops(folder: Path, asked: LraTask, seed: int, provenance: dict) -> None:
-    lengths = (asked.min_length, asked.max_length)
-    source = "generated" if lengths == listops.LENGTHS else "generated, shortened"
+def _listops(folder: Path, asked: LraTask, seed: int, provenance: dict, splits: tuple[str, ...]) -> None:
+    """The three splits are drawn from seeds of their own, seed + 1, 2, 3; what was drawn for test never comes up in train."""
     drawn: set[bytes] = set()
     for split in ("test", "valid", "train"):  # a larger training set leaves the others as they are
-        number = SPLITS.index(split) + 1
         try:
             symbols, row_ptr, values = listops.generate(
-                asked.sizes()[split], seed + number, lengths=lengths, without=drawn
+                asked.sizes()[split],
+                seed + SPLITS.index(split) + 1,
+                lengths=(asked.min_length, asked.max_length),
+                without=drawn,
             )
         except ValueError as error:
             raise DataError(f"lra.listops: {error}: ask for fewer, or for other lengths") from None
-        with SplitWriter(folder / f"{split}.h5", "listops", source=source, provenance=provenance) as writer:
-            writer.add(symbols + np.uint8(FIRST_SYMBOL), np.diff(row_ptr), values)
+        if split in splits:
+            source = recipe.source("listops", asked)
+            with SplitWriter(folder / f"{split}.h5", "listops", source=source, provenance=provenance) as writer:
+                writer.add(symbols + np.uint8(FIRST_SYMBOL), np.diff(row_ptr), values)
+        if set(splits) <= set(SPLITS[SPLITS.index(split) :]):  # train, the largest, only where it is asked for
+            return
 
 
 def _pictures(path: Path, task: str, n: int, seed: int, provenance: dict, mapped: Callable) -> None:
@@ -173,18 +191,16 @@ def _reviews(folder: Path, task: str, asked: LraTask, seed: int, raw: Path, prov
         )
 
 
-def _manifest(folder: Path, task: str) -> dict:
-    splits = {split: open_split(folder / f"{split}.h5").verify() for split in SPLITS}
-    manifest = {
-        "task": task,
-        "source": splits["train"].source,
-        "meaning": SOURCES[splits["train"].source],
-        "n_tokens": FORMS[task].n_tokens,
-        "n_classes": FORMS[task].n_classes,
-        "samples": {name: len(split) for name, split in splits.items()},
-        "files": {split.path.name: file_digest(split.path) for split in splits.values()},
-    }
-    text = json.dumps(manifest, indent=1, sort_keys=True)
-    manifest["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-    write_atomically(folder / "manifest.json", (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
-    return manifest
+def _describe(folder: Path, task: str, names: tuple[str, ...]) -> dict:
+    splits = {name: open_split(folder / f"{name}.h5").verify() for name in names}
+    source = next(iter(splits.values())).source
+    described = manifest.describe(
+        folder,
+        {name: [split.path] for name, split in splits.items()},
+        task=task,
+        source=source,
+        meaning=SOURCES[source],
+        n_tokens=FORMS[task].n_tokens,
+        n_classes=FORMS[task].n_classes,
+    )
+    return described | {"samples": {name: len(split) for name, split in splits.items()}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -67,25 +68,40 @@ class Task:
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Scores for model selection."""
-        accuracy = self._accuracy(model, "valid")
+        accuracy = float(self._right(model, "valid").mean())
         return {"error": 1 - accuracy, "accuracy": accuracy}
 
     def test(self, model: nn.Module) -> dict[str, float]:
-        """Accuracy on every split; on the training set, of as many samples as the test set has."""
-        few = self.data.size("test")
-        return {
-            f"{split}_accuracy": self._accuracy(model, split, few if split == "train" else None)
-            for split in ("train", "valid", "test")
-        }
+        """The scores of `evaluate`."""
+        return self.evaluate(model)[0]
+
+    def evaluate(
+        self, model: nn.Module, splits: Iterable[str] = ("train", "valid", "test"), most: int | None = None
+    ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+        """Accuracy on these splits; on the training set, of as many samples as the test set has. And the statistics of the test
+        set, {} where it is not asked for:
+
+        right  bool (n,)  whether a sample was named right, in the order of the split
+        most   only so many samples of a split, evenly spread over it
+        """
+        scores, kept = {}, {}
+        for split in splits:
+            right = self._right(model, split, self.data.size("test") if split == "train" and most is None else most)
+            scores[f"{split}_accuracy"] = float(right.mean())
+            if split == "test":
+                kept = {"right": right}
+        return scores, kept
 
     @torch.no_grad()
-    def _accuracy(self, model: nn.Module, split: str, most: int | None = None) -> float:
+    def _right(self, model: nn.Module, split: str, most: int | None = None) -> np.ndarray:
+        """Whether each sample was named right, bool (n,), in the order of the split."""
         model.eval()
-        device, right, n = next(model.parameters()).device, 0, 0
+        device, right, index = next(model.parameters()).device, [], []
         for batch in self.data.split_batches(split, EVALUATED, most):
             here = batch.to(device)
-            right, n = right + (scores(model, here).argmax(1) == here.label).sum(), n + len(batch)
-        return float(right) / n
+            right.append((scores(model, here).argmax(1) == here.label).cpu().numpy())
+            index.append(batch.index.numpy())
+        return np.concatenate(right)[np.argsort(np.concatenate(index))]
 
 
 def scores(model: nn.Module, batch: Batch) -> Tensor:

@@ -18,8 +18,7 @@ from elm_lib.datasets.neuronio.schema import open_simulations, write_simulations
 from elm_lib.simulate.cell import inputs, l5pc
 from elm_lib.simulate.cell.morphology import Cell, load_cell
 from elm_lib.support import processes
-from elm_lib.support.errors import DataError
-from elm_lib.support.files import need_space
+from elm_lib.support.files import need_space, read_or_set_aside
 from elm_lib.support.workers import pool, usable_cores
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
@@ -35,19 +34,20 @@ def generate_split(
     ranges: str = "script",
     dt_ms: float = 0.05,
     duration_ms: int = 6000,
+    most: int | None = None,
     workers: int | None = None,
     progress: bool = True,
     silence_synapses_hit_at_zero: bool = False,
 ) -> list[Path]:
     """Simulate what is missing in `folder` and return its files, sims_00000.h5 and on.
 
-    morphology: file, see `fetch_morphology`. ranges: "narrow" (test, validation) or "script" (training),
-      see `inputs.RANGES`.
-    dt_ms: 0.025 as in the reference runs, 0.05 or 0.1 for training. workers: processes, all usable cores by
-      default.
-    silence_synapses_hit_at_zero: as the original data: a synapse with an event at t = 0 stays silent in the
-      simulation.
-    Files of another configuration are replaced, files beyond n_simulations removed.
+    morphology  file, see `fetch_morphology`
+    ranges      "narrow" (test, validation) or "script" (training), see `inputs.RANGES`
+    dt_ms       0.025 as in the reference runs, 0.05 or 0.1 for training
+    most        simulate no more than the first files that hold so many simulations; a call without it adds the others
+    workers     processes; all usable cores by default
+    silence_synapses_hit_at_zero  as in the original data: a synapse with an event at t = 0 stays silent
+    Files of another configuration are replaced, files beyond n_simulations removed. A damaged file is set aside.
     Raises DataError: unknown morphology, no space. ValueError: an argument out of range.
     """
     folder = Path(folder)
@@ -65,16 +65,17 @@ def generate_split(
     for first in range(0, n_simulations, l5pc.LANES):
         path = folder / f"sims_{first // l5pc.LANES:05d}.h5"
         jobs.append((path, os.fspath(morphology), first, min(l5pc.LANES, n_simulations - first), settings))
+    every = {job[0] for job in jobs}
+    jobs = [job for job in jobs if most is None or job[2] < most or job[0].exists()]
     missing = [job for job in jobs if not _is_done(*job, cell)]
     n_missing = sum(job[3] for job in missing)
     need_space(folder, n_missing * duration_ms * BYTES_PER_MS, f"{n_missing} simulations")
     folder.mkdir(parents=True, exist_ok=True)
     paths = [job[0] for job in jobs]
-    for stale in set(folder.glob("sims_*.h5*")) - set(paths):
+    for stale in {*folder.glob("sims_*.h5"), *folder.glob("sims_*.h5.part")} - every:
         stale.unlink()
-    bar = (
-        processes.progress(n_simulations, folder.name, "sim", n_simulations - n_missing) if progress else nullcontext()
-    )
+    asked = sum(job[3] for job in jobs)
+    bar = processes.progress(asked, folder.name, "sim", asked - n_missing) if progress else nullcontext()
     with bar as shown:
         for n_done in _run(missing, min(workers or usable_cores(), len(missing)), cell):
             if shown is not None:
@@ -123,11 +124,8 @@ def _without_hit_at_zero(channel: np.ndarray, time_ms: np.ndarray) -> tuple[np.n
 
 
 def _is_done(path: Path, _morphology: str, first: int, n: int, settings: dict, cell: Cell) -> bool:
-    try:
-        found = open_simulations(path)
-    except DataError:  # absent, damaged, or of another schema: made again
-        return False
-    return found.n_simulations == n and found.provenance == provenance(cell, first, settings)
+    found = read_or_set_aside(path, open_simulations)
+    return found is not None and found.n_simulations == n and found.provenance == provenance(cell, first, settings)
 
 
 def _write_batch(path: Path, morphology: str, first: int, n: int, settings: dict) -> int:

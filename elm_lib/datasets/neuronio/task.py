@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -10,22 +12,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from elm_lib.datasets.neuronio import example
 from elm_lib.datasets.neuronio.batches import Batch, Windows, read_batch
-from elm_lib.datasets.neuronio.metrics import spike_scores, voltage_scores
+from elm_lib.datasets.neuronio.metrics import score
 from elm_lib.datasets.neuronio.resident import DenseBatch, Resident
 from elm_lib.datasets.neuronio.schema import N_CHANNELS, SimulationSet, unscale_voltage
+from elm_lib.datasets.neuronio.statistics import statistics
 from elm_lib.support.errors import ConfigError
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
 
-WINDOW_MS, STRIDE_MS = (
-    500,
-    350,
-)  # released evaluation: windows of 500 ms every 350; all but the first lose their first 150
-START_MS = 500  # the first 500 ms of a simulation are not scored
+WINDOW_MS, STRIDE_MS = 500, 350  # released evaluation: windows every 350 ms; all but the first lose their first 150
 CACHED = 256  # simulations of the validation set kept in memory, 2 MB each
-MOST_SPIKES = 24  # the released evaluation leaves out simulations with more output spikes
-
 
 _resident: dict[tuple[str, str], Resident] = {}  # training sets on a GPU, shared by the runs of a process
 _loading = threading.Lock()
@@ -46,7 +44,7 @@ class Task:
     def __init__(self, folder: str | Path, batch_size: int, seed: int, *, window_ms: int, burn_in_ms: int) -> None:
         self.sizes(window_ms, burn_in_ms)
         self.folder, self.window_ms, self.burn_in_ms = Path(folder), window_ms, burn_in_ms
-        self._windows = Windows(self.split("train"), window_ms=window_ms, batch_size=batch_size, seed=seed)
+        self.batch_size, self.seed = batch_size, seed
         self._valid: tuple[SimulationSet, list[Batch] | None, list[np.ndarray]] | None = None
 
     @staticmethod
@@ -65,6 +63,11 @@ class Task:
 
     def split(self, name: str) -> SimulationSet:
         return SimulationSet(self.folder / name)
+
+    @cached_property
+    def _windows(self) -> Windows:
+        """Training windows; only training needs the training set."""
+        return Windows(self.split("train"), window_ms=self.window_ms, batch_size=self.batch_size, seed=self.seed)
 
     def batch(self, epoch: int, step: int) -> Batch:
         """The batch of that name, whoever asks and in whatever order."""
@@ -106,13 +109,30 @@ class Task:
         return evaluate(model, *self._valid)["clean"]
 
     def test(self, model: nn.Module) -> dict[str, float]:
-        """Every score on the validation and the test set, by both protocols: `test_auc`, `test_released_auc`, ..."""
-        scores = {}
-        for split in ("valid", "test"):
-            for protocol, values in evaluate(model, self.split(split)).items():
+        """The scores of `evaluate`."""
+        return self.evaluate(model)[0]
+
+    def evaluate(
+        self, model: nn.Module, splits: Iterable[str] = ("valid", "test"), most: int | None = None
+    ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+        """Every score on these splits, by both protocols: `test_auc`, `test_released_auc`, ...; and the statistics of the
+        test set (see `elm_lib.datasets.neuronio.statistics`), {} where it is not asked for.
+
+        most  only the first so many simulations of a split
+        """
+        scores, kept = {}, {}
+        for split in splits:
+            predictions = predict_all(model, self.split(split), most=most)
+            for protocol, values in score(*predictions).items():
                 prefix = split if protocol == "clean" else f"{split}_{protocol}"
                 scores |= {f"{prefix}_{name}": value for name, value in values.items()}
-        return scores
+            if split == "test":
+                kept = statistics(*predictions)
+        return scores, kept
+
+    def example(self, model: nn.Module) -> dict[str, np.ndarray]:
+        """What figures show of the test set, with the model's prediction: see `elm_lib.datasets.neuronio.example`."""
+        return example.shown(self.split("test"), model)
 
 
 def whole(simulations: SimulationSet, n: int) -> Batch:
@@ -154,33 +174,20 @@ def predict_all(
     simulations: SimulationSet,
     batches: list[Batch] | None = None,
     expected: list[np.ndarray] | None = None,
+    most: int | None = None,
 ) -> list[np.ndarray]:
-    """Predicted spike probability and voltage (mV), spikes and voltage (mV) of the targets: (n, duration_ms) each."""
-    model.eval()
-    predictions = zip(*(predict(model, simulations, n, batches and batches[n]) for n in range(len(simulations))))
-    return [*(np.stack(a) for a in predictions), *(targets(simulations) if expected is None else expected)]
+    """Predicted spike probability and voltage (mV), spikes and voltage (mV) of the targets: (n, duration_ms) each.
 
-
-def targets(simulations: SimulationSet) -> list[np.ndarray]:
-    """Spikes and voltage (mV) of every simulation, (n, duration_ms) each."""
-    spike, voltage = (np.stack(a) for a in zip(*(simulations.targets(n) for n in range(len(simulations)))))
-    return [spike, unscale_voltage(voltage.astype(np.float64))]
-
-
-def score(p: np.ndarray, v: np.ndarray, spike: np.ndarray, voltage: np.ndarray) -> dict[str, dict[str, float]]:
-    """What `predict_all` returns -> scores.
-
-    clean     predictions as they are, every simulation
-    released  the released evaluation, for numbers comparable with the published ones: the predicted voltage is shifted
-              and scaled to the targets' overall mean and standard deviation, simulations with more than 24 output
-              spikes are left out
+    most  only the first so many simulations; see `evaluate` for the rest
     """
-    clean = _scores(spike, p, voltage, v)
-    spread = v.std()
-    v = (v - v.mean()) / (spread if spread > 0 else 1.0) * voltage.std() + voltage.mean()
-    kept = spike.sum(1) <= MOST_SPIKES
-    return {"clean": clean, "released": _scores(spike[kept], p[kept], voltage[kept], v[kept])}
+    model.eval()
+    some = range(len(simulations))[:most]
+    predictions = zip(*(predict(model, simulations, n, batches and batches[n]) for n in some))
+    return [*(np.stack(a) for a in predictions), *(targets(simulations, most) if expected is None else expected)]
 
 
-def _scores(spike: np.ndarray, p: np.ndarray, voltage: np.ndarray, v: np.ndarray) -> dict[str, float]:
-    return spike_scores(spike[:, START_MS:], p[:, START_MS:]) | voltage_scores(voltage[:, START_MS:], v[:, START_MS:])
+def targets(simulations: SimulationSet, most: int | None = None) -> list[np.ndarray]:
+    """Spikes and voltage (mV) of every simulation, or the first so many, (n, duration_ms) each."""
+    some = range(len(simulations))[:most]
+    spike, voltage = (np.stack(a) for a in zip(*(simulations.targets(n) for n in some)))
+    return [spike, unscale_voltage(voltage.astype(np.float64))]

@@ -20,13 +20,19 @@ from typing import Literal
 import numpy as np
 import torch
 
-from elm_lib.datasets.shd.schema import N_CHANNELS, N_LABELS, Recordings, open_recordings
+from elm_lib.datasets.shd.schema import (
+    N_CHANNELS,
+    N_LABELS,
+    Recordings,
+    open_recordings,
+    read_provenance,
+    validation_mask,
+)
 from elm_lib.kernels.spikes import Spikes
 from elm_lib.support.errors import DataError
 
 LENGTH_MS = 1000
 BINS_MS = (1, 2, 4, 6, 8, 10, 20, 50, 100)  # of the published tables; any whole number up to 1000 works
-VALID_FRACTION, SPLIT_SEED = 0.2, 0  # of the released code
 PAIRS = {"valid": 4000, "test": 16_000}  # of SHD-Adding: 500 and 2,000 batches of 8, as released
 PAIR_SEED = 0
 _ADDING, _DROPOUT, _VALID, _TEST = 1, 2, 3, 4  # keep the streams of random numbers apart
@@ -82,14 +88,6 @@ def bin_spikes(recordings: Recordings, bin_ms: int) -> Binned:
         (key % N_CHANNELS).astype(np.int16),
         np.concatenate(counts),
     )
-
-
-def validation_mask(n: int) -> np.ndarray:
-    """Which of the n recordings of the train file are kept for validation, bool (n,).
-
-    The released split: each with probability 0.2. Of the published 8156 it leaves 6514 for training, the paper's 814 batches of 8.
-    """
-    return np.random.default_rng(SPLIT_SEED).binomial(1, VALID_FRACTION, size=n).astype(bool)
 
 
 def draw(n: int, seed: int, epoch: int, step: int, batch_size: int) -> np.ndarray:
@@ -188,46 +186,47 @@ def drop(batch: Batch, p: float, rng: np.random.Generator, rescale: bool = True)
 
 
 class ShdData:
-    """A prepared folder: train.h5, of which a fifth is for validation, and test.h5. Files are read once, at their first use.
+    """A prepared folder: train.h5, of which a fifth is for validation, and test.h5.
 
-    Raises DataError for missing or damaged files, or files of different sources.
+    Where valid.h5 is there, it has that fifth alone, and the train file is opened for training only. Files are read once, at their
+    first use. Raises DataError for missing or damaged files, or files of different sources.
     """
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
+        self._files: dict[str, Recordings] = {}
         self._binned: dict[tuple[str, int], Binned] = {}
 
-    @cached_property
-    def files(self) -> dict[str, Recordings]:
-        files = {name: open_recordings(self.folder / f"{name}.h5") for name in ("train", "test")}
-        sources = {file.source for file in files.values()}
-        if len(sources) != 1:
-            raise DataError(f"{self.folder}: train.h5 and test.h5 are of sources {sorted(sources)}: make both again")
-        return files
+    def file(self, name: str) -> Recordings:
+        """The file "train", "valid" or "test"."""
+        if name not in self._files:
+            found = open_recordings(self.folder / f"{name}.h5")
+            for other in self._files.values():
+                if other.source != found.source:
+                    sources = sorted({other.source, found.source})
+                    raise DataError(
+                        f"{self.folder}: {other.path.name} and {name}.h5 are of sources {sources}: make both again"
+                    )
+            self._files[name] = found
+        return self._files[name]
 
     @property
     def source(self) -> str:
         """ "generated" or "real"."""
-        return self.files["train"].source
+        return self.file("test").source
+
+    @cached_property
+    def _valid_file(self) -> str:
+        return "valid" if (self.folder / "valid.h5").exists() else "train"
 
     @cached_property
     def held_out_speakers(self) -> tuple[int, ...]:
         """Speakers of the test file that the train file has not."""
-        return tuple(sorted(set(self.files["test"].speaker.tolist()) - set(self.files["train"].speaker.tolist())))
-
-    @cached_property
-    def _members(self) -> dict[str, np.ndarray]:
-        valid = validation_mask(len(self.files["train"]))
-        members = {
-            "train": np.flatnonzero(~valid),
-            "valid": np.flatnonzero(valid),
-            "test": np.arange(len(self.files["test"])),
-        }
-        if not all(len(m) for m in members.values()):
-            raise DataError(
-                f"{self.folder}: {len(valid)} recordings do not make a train and a validation set: more are needed"
-            )
-        return members
+        if self._valid_file == "valid":  # which names the speakers of the whole train file
+            trained = set(read_provenance(self.folder / "valid.h5")["speakers"])
+        else:
+            trained = set(self.file("train").speaker.tolist())
+        return tuple(sorted(set(self.file("test").speaker.tolist()) - trained))
 
     @cached_property
     def pairs(self) -> dict[str, int]:
@@ -235,9 +234,19 @@ class ShdData:
         manifest = self.folder / "manifest.json"
         return (json.loads(manifest.read_text()) if manifest.is_file() else {}).get("pairs", PAIRS)
 
+    def file_of(self, split: Split) -> str:
+        """The file that a split is read from, "train", "valid" or "test"."""
+        return self._valid_file if split == "valid" else split
+
     def members(self, split: Split) -> np.ndarray:
-        """Recordings of a split, int64 (n,): places in its file."""
-        return self._members[split]
+        """Recordings of a split, int64 (n,): places in its file, `file_of`."""
+        n = len(self.file(self.file_of(split)))
+        if split == "test" or self.file_of(split) == "valid":
+            return np.arange(n)
+        members = np.flatnonzero(validation_mask(n) == (split == "valid"))
+        if not len(members):
+            raise DataError(f"{self.folder}: {n} recordings do not make a train and a validation set: more are needed")
+        return members
 
     def batches_per_epoch(self, batch_size: int) -> int:
         """Whole training batches of one pass: 814 of 8 with the published files."""
@@ -256,9 +265,9 @@ class ShdData:
         rescale: bool = True,
     ) -> Batch:
         """Training batch (epoch, step), a pure function of the arguments. See `draw`, `draw_pairs`, `drop`."""
-        members = self.members("train")
+        members = self._train
         which = members[(draw_pairs if adding else draw)(len(members), seed, epoch, step, batch_size)]
-        batch = gather(self.binned("train", bin_ms), self.files["train"], which)
+        batch = gather(self.binned("train", bin_ms), self.file("train"), which)
         return drop(batch, dropout, np.random.default_rng([seed, epoch, step, _DROPOUT]), rescale)
 
     def split_batches(
@@ -272,19 +281,26 @@ class ShdData:
         dropout: float = 0.0,
         rescale: bool = True,
         seed: int = 0,
+        most: int | None = None,
     ) -> Iterator[Batch]:
         """A whole split in fixed order, the last batch perhaps smaller. Any split may be asked for, but pairs only of "valid" and "test".
 
-        n_pairs: of SHD-Adding, `pairs` by default. dropout, rescale, seed: only to do as the released code does at test time.
+        n_pairs: of SHD-Adding, `pairs` by default. most: only the first so many samples. dropout, rescale, seed: only to do as the
+        released code does at test time.
         """
-        members, name = self.members(split), "test" if split == "test" else "train"
+        members, name = self.members(split), self.file_of(split)
         which = members[fixed_pairs(len(members), split, n_pairs or self.pairs[split])] if adding else members[:, None]
+        which = which[:most]
         for step, first in enumerate(range(0, len(which), batch_size)):
-            batch = gather(self.binned(name, bin_ms), self.files[name], which[first : first + batch_size])
+            batch = gather(self.binned(name, bin_ms), self.file(name), which[first : first + batch_size])
             yield drop(batch, dropout, np.random.default_rng([seed, step, _DROPOUT]), rescale)
 
     def binned(self, file: str, bin_ms: int) -> Binned:
-        """The file "train" or "test" in bins, kept for the next call."""
+        """A file in bins, kept for the next call."""
         if (file, bin_ms) not in self._binned:
-            self._binned[file, bin_ms] = bin_spikes(self.files[file], bin_ms)
+            self._binned[file, bin_ms] = bin_spikes(self.file(file), bin_ms)
         return self._binned[file, bin_ms]
+
+    @cached_property
+    def _train(self) -> np.ndarray:
+        return self.members("train")

@@ -1,36 +1,55 @@
-"""SHD made ready for training: generated or unpacked, checked, and named by one hash."""
+"""SHD made ready: generated or unpacked, checked, and named by a hash a split."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from elm_lib.datasets.shd import generated, published
 from elm_lib.datasets.shd.schema import open_recordings
 from elm_lib.datasets.shd.settings import Shd
-from elm_lib.support.files import file_digest, write_atomically
+from elm_lib.support import manifest
+
+SPLITS = ("train", "valid", "test")
+RAW = "shd"  # folder of the downloads below that of all data sets
 
 
-def prepare(wanted: Shd, sources: dict, *, raw: Path, out: Path) -> dict:
-    """Fill out/train.h5 and out/test.h5, and write out/manifest.json; returns the manifest.
+def fetch(wanted: Shd, *, raw: Path) -> dict:
+    """Get the published recordings, where the profile asks for them.
+
+    Returns {"source": .., "files": {split: file name}}. Raises DataError where they cannot be had.
+    """
+    files = published.fetch(raw / RAW) if wanted.source == "real" else {}
+    return {"source": wanted.source, "files": {split: path.name for split, path in files.items()}}
+
+
+def prepare(
+    wanted: Shd,
+    sources: dict,
+    *,
+    raw: Path,
+    out: Path,
+    splits: Iterable[str] = SPLITS,
+    most: dict[str, int] | None = None,
+) -> dict:
+    """Fill out/train.h5, valid.h5, test.h5, as far as asked, and write out/manifest.json; returns the manifest.
 
     sources  what the download stage found: {"source": "generated"|"real", "files": {split: file name in raw} or None}
-    Manifest: source, files {split: {name: sha256}}, pairs of SHD-Adding {split: n}, sha256 of all. Raises DataError for anything damaged.
+    most     {split: n}: of a generated file, no more than its first n words; a later call without it adds the others
+    The published data are train.h5 and test.h5, whatever is asked for: the words of validation are some of the train file.
+    Manifest: see `elm_lib.support.manifest`; source, and pairs of SHD-Adding {split: n}. Raises DataError for anything damaged.
     """
     if sources["source"] == "real":
+        (out / "valid.h5").unlink(missing_ok=True)  # of generated data that were here before
         paths = {
             split: published.unpack(raw / name, out / f"{split}.h5", published.PUBLISHED[split].md5)
             for split, name in sources["files"].items()
         }
     else:
-        paths = generated.generate(out, {"train": wanted.train, "test": wanted.test}, wanted.seed)
+        sizes = {"train": wanted.train, "test": wanted.test}
+        paths = generated.generate(out, sizes, wanted.seed, splits=splits, most=most)
     for path in paths.values():
         open_recordings(path)
-    files = {split: {path.name: file_digest(path)} for split, path in paths.items()}
     pairs = {"valid": wanted.valid_pairs, "test": wanted.test_pairs}
-    manifest = {"source": sources["source"], "files": files, "pairs": pairs}
-    text = json.dumps(manifest, indent=1, sort_keys=True)
-    manifest["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-    write_atomically(out / "manifest.json", (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
-    return manifest
+    files = {split: [path] for split, path in paths.items()}
+    return manifest.describe(out, files, source=sources["source"], pairs=pairs)

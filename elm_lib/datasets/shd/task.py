@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -89,33 +90,49 @@ class Task:
         return {"error": 1 - accuracy, "accuracy": accuracy}
 
     def test(self, model: nn.Module) -> dict[str, float]:
-        """Accuracy on every split; on the test set also of speakers that were not in training, of the others, and with input
-        dropout as in training, which the released code leaves on (`_dropped`)."""
-        scores = {}
-        for split in ("train", "valid"):
-            scores[f"{split}_accuracy"] = self._right(model, split)[0].mean()
-        right, speaker = self._right(model, "test")
-        unseen = np.isin(speaker, self.data.held_out_speakers)
-        scores["test_accuracy"] = right.mean()
-        for name, part in (("unseen_speakers", unseen.all(1)), ("seen_speakers", ~unseen.any(1))):
-            scores[f"test_accuracy_{name}"] = right[part].mean() if part.any() else float("nan")
-        scores["test_accuracy_dropped"] = self._right(model, "test", self.dropout)[0].mean()
-        return {name: float(value) for name, value in scores.items()}
+        """The scores of `evaluate`."""
+        return self.evaluate(model)[0]
+
+    def evaluate(
+        self, model: nn.Module, splits: Iterable[str] = ("train", "valid", "test"), most: int | None = None
+    ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+        """Accuracy on these splits; on the test set also of speakers that were not in training, of the others, and with input
+        dropout as in training, which the released code leaves on (`_dropped`). And the statistics of the test set, {} where it is
+        not asked for:
+
+        right   bool (n,)  whether a sample was named right
+        unseen  bool (n,)  whether none of its speakers was in training
+        most    only the first so many samples of a split
+        """
+        scores, kept = {}, {}
+        for split in splits:
+            right, speaker = self._right(model, split, most=most)
+            scores[f"{split}_accuracy"] = right.mean()
+            if split == "test":
+                unseen = np.isin(speaker, self.data.held_out_speakers)
+                kept = {"right": right, "unseen": unseen.all(1)}
+                for name, part in (("unseen_speakers", unseen.all(1)), ("seen_speakers", ~unseen.any(1))):
+                    scores[f"test_accuracy_{name}"] = right[part].mean() if part.any() else float("nan")
+                scores["test_accuracy_dropped"] = self._right(model, "test", self.dropout, most)[0].mean()
+        return {name: float(value) for name, value in scores.items()}, kept
 
     @torch.no_grad()
-    def _right(self, model: nn.Module, split: str, dropout: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    def _right(
+        self, model: nn.Module, split: str, dropout: float = 0.0, most: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Whether each sample of a split was named right, (n,) bool, and its speakers, (n, 1 or 2)."""
         model.eval()
         device, right, speaker = next(model.parameters()).device, [], []
-        for batch in self._batches(split, dropout):
+        for batch in self._batches(split, dropout, most):
             y, _ = model(batch.to(device).x)
             right.append((y[:, -1].argmax(1).cpu() == batch.label).numpy())
             speaker.append(batch.speaker.numpy())
         return np.concatenate(right), np.concatenate(speaker)
 
-    def _batches(self, split: str, dropout: float):
+    def _batches(self, split: str, dropout: float, most: int | None):
         if split == "train" and self.adding:  # pairs without end: as many as for validation, drawn as in training
-            few = self.data.pairs["valid"] // EVALUATED or 1
+            pairs = self.data.pairs["valid"] if most is None else min(most, self.data.pairs["valid"])
+            few = pairs // EVALUATED or 1
             return (
                 self.data.batch(
                     seed=self.seed, epoch=0, step=step, batch_size=EVALUATED, bin_ms=self.bin_ms, adding=True
@@ -129,4 +146,5 @@ class Task:
             adding=self.adding,
             dropout=dropout,
             seed=self.seed,
+            most=most,
         )

@@ -1,0 +1,80 @@
+"""Work through the runs that a profile lacks: what one gives a free night, a lab machine or a Slurm job.
+
+    python -m elm_lib.experiments desk --minutes 0             what is missing, and its expected hours
+    python -m elm_lib.experiments desk neuronio --minutes 480  eight hours of it, most wanted first, on all cores
+
+Each run is entered into the ledger as it ends: commit results/ledger. When the time is over, runs stop at a checkpoint, and
+the next call goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from elm_lib.experiments.config import PROFILES, Params, Runner, load
+from elm_lib.experiments.execute import RunError
+from elm_lib.experiments.ledger import Ledger
+from elm_lib.experiments.plan import Planned, plan
+from elm_lib.experiments.work import Folders, do_missing, hours, wanted_first
+from elm_lib.support.errors import ConfigError, DataError
+from elm_lib.support.workers import usable_cores
+from elm_lib.training.run import pick_device
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m elm_lib.experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("profile", choices=PROFILES)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help="of params.yaml; all by default")
+    parser.add_argument("--minutes", type=float, default=0.0, help="how long to work; 0 lists what is missing")
+    parser.add_argument("--jobs", type=int, help="runs at once; by default all cores, on a GPU as the profile says")
+    parser.add_argument("--root", type=Path, default=Path(), help="the project's folder")
+    options = parser.parse_args(arguments)
+    try:
+        params = load(options.root / "params.yaml")
+        folders = Folders.of(options.profile, options.root, params.fresh)
+        if options.minutes > 0:
+            runner = _runner(params, options.profile, options.jobs)
+            until = time.time() + 60 * options.minutes
+            do_missing(params, options.profile, options.groups or None, folders=folders, runner=runner, until=until)
+        _tell(params, options.profile, options.groups or None, folders)
+    except (ConfigError, DataError, RunError) as error:
+        sys.exit(str(error))
+
+
+def _runner(params: Params, profile: str, jobs: int | None) -> Runner:
+    runner = params.profiles[profile].runner
+    if pick_device(params.device) == "cuda" or runner.cluster == "slurm":
+        return runner.model_copy(update={"jobs": jobs or runner.jobs})
+    return Runner(cluster="local", jobs=jobs or usable_cores(), threads=1)
+
+
+def _tell(params: Params, profile: str, groups: list[str] | None, folders: Folders) -> None:
+    """Print what is missing: a line each experiment, and the sum."""
+    planned = plan(params, profile, groups, data=folders.data)
+    ledger = Ledger(folders.ledger)
+    missing, device = wanted_first(ledger.missing(planned)), pick_device(params.device)
+    known = ledger.seconds_a_step()
+    print(f"profile {profile}: {len(planned) - len(missing)} of {len(planned)} planned runs are in {folders.ledger}")
+    by_experiment: dict[str, list[Planned]] = defaultdict(list)
+    for one in missing:
+        by_experiment[one.experiment].append(one)
+    for name, found in by_experiment.items():
+        points = Counter(f"{one.size}" + (f" at {one.budget:.2g}" if one.budget < 1 else "") for one in found)
+        shown = ", ".join(point if n == 1 else f"{point} ({n} seeds)" for point, n in points.items())
+        spent = sum(hours(one, known, device) for one in found)
+        print(f"  {spent:8.1f} h  {name}: {found[0].vary} = {shown}")
+    total = sum(hours(one, known, device) for one in missing)
+    jobs = _runner(params, profile, None).jobs
+    print(
+        f"  {total:8.1f} h  in all, on one {'GPU' if device == 'cuda' else 'core'}; {total / jobs:.1f} h with {jobs} at once"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Do what a profile lacks: make the data that a missing run needs, train, and enter each run into the ledger as it ends."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from elm_lib import datasets
+from elm_lib.experiments.config import Params, Runner
+from elm_lib.experiments.execute import execute
+from elm_lib.experiments.ledger import Ledger, enter, home
+from elm_lib.experiments.plan import Planned, plan
+from elm_lib.training.run import Run, pick_device
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where a profile's files are; each may be missing."""
+
+    data: Path  # <data>/<data set>
+    raw: Path  # what the download stage leaves
+    runs: Path  # working files of runs
+    ledger: Path
+
+    @classmethod
+    def of(cls, profile: str, root: str | Path = ".", fresh: bool = False) -> Folders:
+        """Those of the project in `root`."""
+        root = Path(root)
+        return cls(
+            data=root / "data" / profile,
+            raw=root / "data" / "raw",
+            runs=root / "runs" / ("fresh" if fresh else "work"),
+            ledger=home(profile, root, fresh),
+        )
+
+
+def wanted_first(planned: list[Planned]) -> list[Planned]:
+    """The order of work: the first seed of every point before the second of any; else as params.yaml has them."""
+    order = {id(one): k for k, one in enumerate(planned)}
+    rank: dict[tuple, int] = {}
+    for one in planned:
+        point = (one.experiment, str(one.size), one.budget)
+        rank[point] = rank.get(point, -1) + 1
+        order[id(one)] += rank[point] * len(planned)
+    return sorted(planned, key=lambda one: order[id(one)])
+
+
+def do_missing(
+    params: Params,
+    profile: str,
+    groups: list[str] | None = None,
+    *,
+    folders: Folders,
+    runner: Runner | None = None,
+    until: float = math.inf,
+) -> list[Planned]:
+    """Do the planned runs that the ledger lacks, and return all planned runs.
+
+    Data are made only when a run is missing. A run that was interrupted goes on. Raises RunError when a run fails.
+    """
+    planned = plan(params, profile, groups, data=folders.data)
+    missing = wanted_first(Ledger(folders.ledger, tuple(groups) if groups else None).missing(planned))
+    if not missing:
+        return planned
+    for name in dict.fromkeys(one.task for one in missing):
+        datasets.ensure(name, getattr(params.profiles[profile], name), raw=folders.raw, out=folders.data / name)
+    device, runner = pick_device(params.device), runner or params.profiles[profile].runner
+    made_by, runs = commit(), {}
+    for one in missing:
+        run = one.run(folders.data, folders.runs, device, runner.threads)
+        runs[run.folder] = run, one
+
+    def on_done(run: Run) -> None:
+        enter(runs[run.folder][1], run.folder, folders.ledger, made_by)
+
+    what = ", ".join(groups) if groups else profile
+    execute([run for run, _ in runs.values()], runner, what, on_done=on_done, until=until)
+    return planned
+
+
+def hours(planned: Planned, spent: dict[tuple, float], device: str) -> float:
+    """Expected hours of a run: by finished runs of the same point, else by the estimate in params.yaml.
+
+    spent  `Ledger.seconds_a_step`
+    """
+    known = spent.get((planned.experiment, planned.size, device))
+    return planned.point.hours(device) if known is None else known * planned.train.steps / 3600
+
+
+def commit() -> str:
+    """The commit that the code is at, marked when elm_lib has changes. Where the code was copied without its repository,
+    the environment variable ELM_COMMIT says it; else "unknown"."""
+    if os.environ.get("ELM_COMMIT"):
+        return os.environ["ELM_COMMIT"]
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=PACKAGE, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "--short", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

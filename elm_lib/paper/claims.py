@@ -1,0 +1,258 @@
+"""From a `Claim`, a published score or a count to its row of the verdict table."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from elm_lib.paper import bootstrap
+from elm_lib.paper.points import Point, Runs, points
+from elm_lib.paper.verdict import FULL, Claim, Origin, Verdict, judge
+
+Side = dict[Any, Point]  # by size
+Limit = Callable[[str, Any], float]  # (model, size) -> the score above which something was learned
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score as it stands in a table of runs.
+
+    column   of the runs; unit: what it is multiplied by to be the published number (100: percent)
+    limit    of `skill` (a column; by default the score itself), above which a model has learned something
+    """
+
+    column: str
+    limit: Limit
+    unit: float = 1.0
+    lower_is_better: bool = False
+    skill: str | None = None
+
+    def learned(self, model: str, side: Side) -> bool:
+        """Whether the points of a side, on average, lie above chance."""
+        if self.skill and not any(self.skill in point.runs for point in side.values()):
+            return True
+        unit = 1.0 if self.skill else self.unit
+        skills = [unit * p.value(self.skill or self.column) - self.limit(model, size) for size, p in side.items()]
+        return float(np.mean(skills)) > 0
+
+    def learned_published(self, model: str, values: Mapping[Any, float]) -> bool:
+        """The same of published scores by size; what is not published counts as learned."""
+        known = [value - self.limit(model, size) for size, value in values.items() if value == value]
+        return bool(self.skill) or not known or float(np.mean(known)) > 0
+
+
+def cell(
+    claim: str,
+    item: str,
+    published: float,
+    point: Point | None,
+    score: Score,
+    tolerance: float,
+    *,
+    dataset: str,
+    profile: str,
+    seeds: str = "mean",
+    failed_below: float | None = None,
+    note: str = "",
+) -> Verdict:
+    """The row of one published score.
+
+    point          the runs behind ours, None when there are none
+    seeds          mean or max: what the published number is over its seeds
+    failed_below   where the published model learned nothing: the score below which ours has learned nothing either. Then that is
+                   what is judged, and only with the full budget, as everything that has not been trained fails
+    """
+    if point is None:
+        return not_run(claim, item, published, profile=profile, tolerance=tolerance, note=note)
+    ours, origin = score.unit * point.value(score.column, seeds), point.origin
+    replicates = point.replicates(score.column, seeds)
+    error = bootstrap.error(None if replicates is None else score.unit * replicates)
+    if failed_below is None:
+        distance = (published - ours if score.lower_is_better else ours - published) + tolerance
+    else:
+        distance, tolerance = failed_below - ours, failed_below - published
+        note = _join(note, "published at chance: ours is judged on whether it is at chance too")
+    verdict = judge(
+        distance=distance,
+        error=error,
+        budget=origin.budget,
+        likeness=origin.likeness(dataset),
+        silent=failed_below is not None and distance >= 0 and origin.budget < FULL,
+    )
+    std = score.unit * point.std(score.column)
+    found = {"ours": ours, "std": std, "seeds": len(point.kept), "tolerance": tolerance, "sampling_error": error}
+    return Verdict(
+        claim=claim,
+        item=item,
+        verdict=verdict,
+        origin=origin,
+        published=published,
+        note=_join(note, _diverged([point])),
+        **found,
+    )
+
+
+def not_run(claim: str, item: str, published: float, *, profile: str, tolerance=math.nan, note: str = "") -> Verdict:
+    """The row of what has no finished run."""
+    return Verdict(
+        claim=claim,
+        item=item,
+        verdict="not run",
+        origin=Origin(profile=profile),
+        published=published,
+        tolerance=tolerance,
+        seeds=0,
+        note=note,
+    )
+
+
+def count(
+    claim: str, item: str, published: float, ours: float, relative: float, *, profile: str, note: str = ""
+) -> Verdict:
+    """The row of a count, which needs no training. relative: tolerance as a fraction of the published count."""
+    good = abs(ours - published) <= relative * published
+    return Verdict(
+        claim=claim,
+        item=item,
+        verdict="reproduced" if good else "not reproduced",
+        origin=Origin(profile=profile),
+        published=published,
+        ours=ours,
+        tolerance=relative * published,
+        note=note,
+    )
+
+
+def claim_row(
+    label: str,
+    claim: Claim,
+    runs: Runs,
+    experiments: Mapping[str, str],
+    published: Mapping[tuple[str, Any], float],
+    score: Score,
+    *,
+    dataset: str,
+    profile: str,
+) -> Verdict:
+    """The row of a claim.
+
+    label        Fig 2, Tab 1, ...
+    experiments  model -> experiment; published: (model, size) -> published score
+    The sides are taken at the largest budget that all of them have; without one, at those whose smallest is largest.
+    """
+    theirs = [{size: published.get((model, size), math.nan) for size in bins} for model, bins in _sides(claim)]
+    expected = claim.margin(*(_over(claim, list(values.values())) for values in theirs))
+    available = [{size: points(runs, experiments[model], size) for size in bins} for model, bins in _sides(claim)]
+    chosen = choose(available, claim)
+    if chosen is None:
+        return not_run(label, claim.text, expected, profile=profile, tolerance=claim.tolerance, note=claim.note)
+    every = [point for side in chosen for point in side.values()]
+    values = [_over(claim, [score.unit * p.value(score.column, claim.seeds) for p in s.values()]) for s in chosen]
+    margin = claim.margin(*values)
+    error = _paired_error(claim, chosen, score)
+    origin = Origin.join([point.origin for point in every])
+    budgets = [min(point.origin.budget for point in side.values()) for side in chosen]
+    others = [budget for model, budget in zip(claim.models, budgets, strict=True) if model != claim.models[0]]
+    distance, notes = margin + claim.tolerance, [claim.note, _bins_note(claim, chosen), _diverged(every)]
+    learned = [score.learned(model, side) for model, side in zip(claim.models, chosen, strict=True)]
+    silent = False
+    for index in claim.learned:
+        model = claim.models[index]
+        expected_failure = not score.learned_published(model, theirs[index]) and origin.budget >= FULL
+        if not learned[index] and not expected_failure:
+            silent = True
+            notes.append(f"{model} learned nothing")
+    if not learned[0] and not claim.says_failure:
+        distance = math.nan  # to be better than nothing, it must be something
+    if others and distance >= 0 and _unfair(claim, budgets[0], min(others)):
+        silent = True
+        notes.append(f"{claim.models[not claim.says_failure]} had fewer optimiser steps")
+    verdict = judge(
+        distance=distance,
+        error=error,
+        budget=origin.budget,
+        likeness=origin.likeness(dataset),
+        comparison=True,
+        silent=silent,
+    )
+    return Verdict(
+        claim=label,
+        item=claim.text,
+        verdict=verdict,
+        origin=origin,
+        published=expected,
+        ours=float(margin),
+        tolerance=claim.tolerance,
+        seeds=min(len(point.kept) for point in every),
+        sampling_error=error,
+        budget_ours=budgets[0] if others else math.nan,
+        budget_theirs=min(others) if others else math.nan,
+        note=_join(*notes),
+    )
+
+
+def choose(available: list[dict[Any, dict[float, Point]]], claim: Claim) -> list[Side] | None:
+    """Of each side the points at one budget: the largest that all sides have, else those whose smallest is largest."""
+    every = [sorted({b for budgets in side.values() for b in budgets}, reverse=True) for side in available]
+    equal = [(budget,) * len(every) for budget in sorted(set().union(*every), reverse=True)]
+    unequal = sorted(itertools.product(*every), key=lambda budgets: (min(budgets), sum(budgets)), reverse=True)
+    for budgets in (*equal, *unequal):
+        sides = [
+            {size: found[budget] for size, found in side.items() if budget in found}
+            for side, budget in zip(available, budgets, strict=True)
+        ]
+        for bins in set(claim.bins):  # sides of the same bins: those that all ran
+            alike = [side for side, own in zip(sides, claim.bins, strict=True) if own == bins]
+            common = set.intersection(*(set(side) for side in alike))
+            for side in alike:
+                for size in set(side) - common:
+                    del side[size]
+        complete = all(len(side) == len(bins) for side, bins in zip(sides, claim.bins, strict=True))
+        if all(sides) and (complete or not claim.whole):
+            return sides
+    return None
+
+
+def _sides(claim: Claim):
+    return zip(claim.models, claim.bins, strict=True)
+
+
+def _over(claim: Claim, values: list) -> Any:
+    return getattr(np, claim.over)(np.stack([np.asarray(value, float) for value in values]), axis=0)
+
+
+def _paired_error(claim: Claim, sides: list[Side], score: Score) -> float | None:
+    """Of the margin, over test sets drawn again, the same for all sides; None when a run kept no statistics."""
+    values = []
+    for side in sides:
+        each = [point.replicates(score.column, claim.seeds) for point in side.values()]
+        if any(one is None for one in each):
+            return None
+        values.append(_over(claim, [score.unit * one for one in each if one is not None]))
+    return bootstrap.error(claim.margin(*values))
+
+
+def _unfair(claim: Claim, first: float, other: float) -> bool:
+    """Whether the side that comes out as claimed owes it, perhaps, to its steps."""
+    less, more = (first, other) if claim.says_failure else (other, first)
+    return less < FULL and less < more * (1 - 1e-6)
+
+
+def _bins_note(claim: Claim, sides: list[Side]) -> str:
+    used = list(dict.fromkeys(size for side in sides for size in side))
+    named = list(dict.fromkeys(size for bins in claim.bins for size in bins))
+    return "" if len(used) == len(named) else f"at {', '.join(map(str, used))} alone"
+
+
+def _diverged(every: list[Point]) -> str:
+    number = sum(len(point.runs) - len(point.kept) for point in every)
+    return f"{number} diverged, left out" if number else ""
+
+
+def _join(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)

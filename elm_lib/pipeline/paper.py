@@ -1,0 +1,60 @@
+"""`make paper`: profile desk from the ledger, every stage forced, and how many numbers came out as they were before.
+
+Validation and test sets are simulated again. The kept weights of the default points are evaluated on them. All tables,
+figures and the report are drawn again. A run that the ledger lacks is not trained here: it stays `not run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from elm_lib.datasets.neuronio.morphology import fetch_morphology
+from elm_lib.experiments.config import load
+from elm_lib.experiments.evaluate import summary
+from elm_lib.paper.compare import compare, line, numbers
+from elm_lib.pipeline import stages
+from elm_lib.support.errors import DataError
+from elm_lib.support.processes import die_with
+
+PROFILE = "desk"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m elm_lib.pipeline.paper", description=__doc__.splitlines()[0])
+    parser.add_argument("--all", action="store_true", help="evaluate all kept weights, on the whole test sets")
+    options = parser.parse_args(arguments)
+    die_with(os.getppid())
+    root, results = Path(), Path("results") / PROFILE
+    before = numbers(results)
+    chosen = list(stages.stages(root, PROFILE))
+    missing = _missing_cell(root)
+    if missing:
+        print(f"{missing}: NeuronIO's test set is not simulated, what the ledger holds of it is drawn")
+        chosen = [name for name in chosen if name not in ("download@neuronio", "preprocess@neuronio")]
+    stages.run(root, PROFILE, chosen, missing="leave", evaluate="all" if options.all else "part")
+    print(summary(pd.read_csv(results / "evaluation.csv")))
+    print(line(compare(numbers(results), before), "results/desk as it was"))
+
+
+def _missing_cell(root: Path) -> str:
+    """Why the exact morphology cannot be had; nothing, where it is at hand or not asked for."""
+    wanted = load(root / "params.yaml").profiles[PROFILE].neuronio
+    if wanted.source != "generated":
+        return ""
+    try:
+        fetch_morphology(root / "data" / "raw" / "l5pc", wanted.morphology)
+    except DataError as error:
+        return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except DataError as error:
+        sys.exit(str(error))
