@@ -7,12 +7,13 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, FigureBase
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
 from elm_lib.paper.verdict import PUBLISHED
@@ -25,7 +26,7 @@ COLORS = {"Branch-ELM": _LIGHT_BLUE, "ELM": _BLUE, "LSTM": _ORANGE, "SNN": _RED,
 EXCITATORY, INHIBITORY, TARGET, NOTE = _RED, _BLUE, "#222222", "#666666"
 
 # what a mark looks like, by where its value comes from
-LOOKS = {
+LOOKS: dict[str, dict[str, Any]] = {
     "ours": {"marker": "s", "linestyle": "-", "zorder": 3},
     "ours, of fewer steps": {
         "marker": "s",
@@ -143,7 +144,7 @@ def read_off(figure: str, panel: str = "") -> pd.DataFrame:
 
 
 def legend(
-    figure: FigureBase,
+    figure: Figure | SubFigure,
     models: Iterable[str] = (),
     ours: pd.DataFrame | None = None,
     score: str = "",
@@ -170,7 +171,7 @@ def legend(
     for name, look in looks.items():
         look = {"color": "grey", "markeredgecolor": "w", "markeredgewidth": 0.75} | look
         handles.append(Line2D([], [], label=name, **look))
-    columns = _columns([handle.get_label() for handle in handles], figure.bbox.width / figure.dpi)
+    columns = _columns([str(handle.get_label()) for handle in handles], figure.bbox.width / figure.dpi)
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=2.0)
 
 
@@ -187,7 +188,7 @@ def _columns(labels: list[str], width: float) -> int:
     return 1
 
 
-def origin(figure: FigureBase, text: str) -> None:
+def origin(figure: Figure | SubFigure, text: str) -> None:
     """Say above a figure where its numbers come from: in one line, or more where the figure is narrow."""
     width = int(figure.bbox.width / figure.dpi * 72 / (0.52 * SMALL))
     figure.suptitle(textwrap.fill(text.replace(" %", "\u00a0%"), width), fontsize=SMALL, color=NOTE)
