@@ -59,7 +59,7 @@ def published_runs(nothing, made):
             ]
         runs[neuronio.EXPERIMENTS[model]] = made(neuronio.EXPERIMENTS[model], sizes)
     for name, experiments in shd.EXPERIMENTS.items():
-        for model, experiment in zip(shd.MODELS.values(), experiments, strict=True):
+        for model, experiment in zip(shd.MODELS.values(), experiments, strict=True):  # noqa: B007 (read by query)
             lines = shd.published(name).query("model == @model").set_index("bin_ms")
             columns = {f"{split}_accuracy": f"{split}_accuracy_mean" for split in shd.SPLITS}
             sizes = {b: 3 * [{ours: line[theirs] for ours, theirs in columns.items()}] for b, line in lines.iterrows()}

@@ -51,7 +51,7 @@ def simulations(tmp_path) -> SimulationSet:
     rng, duration = np.random.default_rng(0), 1200
     write_simulations(
         tmp_path / "a.h5",
-        spikes=[np.nonzero(rng.random((1278, duration)) < 0.03)],
+        spikes=[np.nonzero(rng.random((1278, duration)) < 0.005)],
         soma_voltage=rng.normal(-65, 3, (1, duration)),
         output_spikes_ms=[np.array([100.6, 700.6, 900.6])],
         source="generated",
@@ -81,7 +81,7 @@ def test_models_have_the_colours_of_the_paper():
 def test_what_is_stored_is_what_the_neuron_saw(simulations):
     """The prediction over the stored stretch is that over the data set's, and the figure's input is the data set's."""
     torch.manual_seed(0)
-    model = BranchELM(1278, 3, 2, d_tree=5, d_brch=300)
+    model = BranchELM(1278, 3, 2, d_tree=5, d_brch=300, engine="reference")
     shown = stretch(simulations, 0, 650, 950, model)
     assert {name: shown[name].dtype for name in ("time", "channel", "soma", "spike", "p", "v")} == {
         **dict.fromkeys(("time", "channel", "spike"), np.dtype("uint16")),
@@ -143,12 +143,12 @@ def test_an_error_bar_is_the_spread_over_seeds_or_the_sampling_error_of_one():
 @pytest.mark.parametrize("ours", [OURS, NOTHING], ids=["ours", "nothing"])
 def test_figures_of_one_simulation(simulations, ours):
     model = ELM(1278, 3, 2) if ours is NOTHING else BranchELM(1278, 3, 2, d_tree=5, d_brch=300)
-    shown = stretch(simulations, 0, 600, 1000, model)
+    shown = stretch(simulations, 0, 650, 750, model)
     figure = neuronio.dynamics(model, shown, LABEL)
     assert NOT_RUN not in _texts(figure) and LABEL in _texts(figure)
     assert [len(axis.lines) for axis in figure.axes[3:]] == [5 if ours is OURS else 20, 3]
     assert _texts(neuronio.dynamics(None, None, LABEL)).count(NOT_RUN) == 4  # input, prediction, traces, memory
-    assert _texts(neuronio.dynamics(None, stretch(simulations, 0, 600, 1000), LABEL)).count(NOT_RUN) == 3
+    assert _texts(neuronio.dynamics(None, stretch(simulations, 0, 650, 750), LABEL)).count(NOT_RUN) == 3
     missing = len(ours) == 0
     assert _texts(neuronio.data_and_results(shown, ours, THEIRS, LABEL)).count(NOT_RUN) == 2 * missing
     assert _texts(neuronio.data_and_results(None, ours, THEIRS, LABEL)).count(NOT_RUN) == 2 * missing + 1
@@ -241,7 +241,7 @@ def test_synapse_timescales():
 
 
 def test_the_same_bytes_twice(tmp_path, simulations):
-    shown = stretch(simulations, 0, 600, 1000)
+    shown = stretch(simulations, 0, 850, 950)
     written = []
     for folder in ("a", "b"):
         figure = neuronio.data_and_results(shown, OURS, THEIRS, LABEL)

@@ -6,13 +6,15 @@ so that no figure reads the data set. See `elm_lib.datasets.neuronio.example` fo
 
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
 import torch
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, FigureBase
+from matplotlib.figure import Figure, SubFigure
 
 from elm_lib.datasets.neuronio.example import Shown, stretch
 from elm_lib.datasets.neuronio.schema import N_CHANNELS, SOMA_CAP_MV, SimulationSet, channel_sign, unscale_voltage
@@ -31,7 +33,7 @@ SCORES = {"rmse": ("voltage RMSE (mV)", 0.95), "auc": ("spike AUC", 0.97)}
 def data_and_results(shown: Shown | None, ours: pd.DataFrame, published: pd.DataFrame, label: str) -> Figure:
     """Figure 2: a) input and output of the biophysical neuron; b, c) as `scores`."""
     figure = plt.figure(figsize=(style.PAGE, 2.9), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=[1, 2.1])
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[1, 2.1])[0]
     _input_and_soma(left, shown, "a) input spikes, soma voltage")
     scores(ours, published, "", figure=right, letters="bc")
     style.origin(figure, label)
@@ -43,9 +45,9 @@ def scores(
     published: pd.DataFrame,
     label: str,
     x: str = "parameters",
-    figure: FigureBase | None = None,
+    figure: Figure | SubFigure | None = None,
     letters: str = "ab",
-) -> FigureBase:
+) -> Figure | SubFigure:
     """Figure 2 b, c (x = "parameters") or S1 (x = "flops"): voltage RMSE and spike AUC against the cost of a model.
 
     ours       model, parameters, flops, rmse_mean, rmse_std, auc_mean, auc_std, seeds, a row each model and size; where
@@ -68,7 +70,7 @@ def scores(
         if score == "auc":
             axis.axhline(THRESHOLD, **_THRESHOLD_LINE)
     more = {f"AUC {THRESHOLD}, good enough": _THRESHOLD_LINE}
-    style.legend(figure, [*MODELS, *["TCN"] * cited], ours, "auc", more=more)
+    style.legend(figure.get_figure(root=True), [*MODELS, *["TCN"] * cited], ours, "auc", more=more)
     if label:
         style.origin(figure, label)
     return figure
@@ -83,7 +85,7 @@ def branches(model, ours: pd.DataFrame, shown: Shown | None, label: str) -> Figu
     label    where ours come from; the published points of c are read off the picture
     """
     figure = plt.figure(figsize=(style.PAGE, 4.6), layout="constrained")
-    above, below = figure.subfigures(2, 1, height_ratios=[1.35, 1])
+    above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=[1.35, 1])[:, 0]
     left, right = above.subplots(1, 2, width_ratios=[1.25, 1])
     index, mask = (a.view(model.d_tree, -1).cpu().numpy() for a in (model.routing_index, model.routing_mask))
     for b in range(model.d_tree):
@@ -99,10 +101,10 @@ def branches(model, ours: pd.DataFrame, shown: Shown | None, label: str) -> Figu
     right.set(xscale="log", xlabel=COSTS["parameters"], ylabel="TP rate at FP rate 0.0025")
     right.set_title("c) spikes found", loc="left")
     if ours.tp_mean.isna().all():
-        style.not_run(right, y=0.05)
+        style.not_run(right, at=(0.75, 0.1))
     style.legend(above, published.model, ours, "tp", published="published, read off the picture")
     rows = below.subplots(2, 1, sharex=True, height_ratios=[2, 1])
-    _prediction(*rows, shown, "b) prediction of a simulation never trained on, in one go")
+    _prediction(rows[0], rows[1], shown, "b) prediction of a simulation never trained on, in one go")
     rows[1].set_xlabel("time (ms)")
     style.origin(figure, label)
     return figure
@@ -156,7 +158,7 @@ def sample(simulations: SimulationSet, n: int, start_ms: int, stop_ms: int) -> F
 
 
 @torch.no_grad()
-def trace(model, shown: Shown) -> dict[str, np.ndarray]:
+def trace(model, shown: Shown) -> dict[str, Any]:
     """Run a neuron over the stored input from its zero state, in one go, and keep its inner life from start_ms on.
 
     model    a module with `step`, `input_size` and `tau_m`; y has the spike logit and the scaled voltage
@@ -166,7 +168,7 @@ def trace(model, shown: Shown) -> dict[str, np.ndarray]:
     start, stop, lead = (int(shown[name]) for name in ("start_ms", "stop_ms", "lead_ms"))
     x = np.zeros((lead + stop - start, 1, N_CHANNELS), np.float32)
     x[shown["time"], 0, shown["channel"]] = channel_sign(shown["channel"])
-    state, kept = None, {"p": [], "voltage": [], "s": [], "m": []}
+    state, kept = None, {name: list[np.ndarray]() for name in ("p", "voltage", "s", "m")}
     for x_t in torch.from_numpy(x):
         y, state = model.step(x_t, state)
         values = torch.sigmoid(y[0, 0]), unscale_voltage(y[0, 1]), state[0][0], state[1][0]
@@ -192,7 +194,7 @@ def raster(axis: Axes, shown: Shown | None, size: float = 0.25) -> None:
     axis.set_xlim(int(shown["start_ms"]), int(shown["stop_ms"]))
 
 
-def _input_and_soma(figure: FigureBase, shown: Shown | None, title: str) -> None:
+def _input_and_soma(figure: Figure | SubFigure, shown: Shown | None, title: str) -> None:
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     above.set_title(title, loc="left")
     below.set(xlabel="time (ms)", ylabel="soma (mV)")
@@ -241,7 +243,7 @@ def _told_apart(axis: Axes, ours: pd.DataFrame, x: str, score: str, worst: float
     outside = ours[values > worst if upward else values < worst]
     if outside.empty or len(outside) == values.notna().sum():
         return
-    axis.set_ylim(**{"top" if upward else "bottom": worst})
+    axis.set_ylim(bottom=None if upward else worst, top=worst if upward else None)
     axis.margins(x=0.12)
     for i, (where, value, model) in enumerate(zip(outside[x], outside[f"{score}_mean"], outside.model, strict=True)):
         away = 11 + 9 * (i % 2)  # points: neighbours do not write over each other

@@ -7,11 +7,13 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, FigureBase
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
 from elm_lib.paper.verdict import PUBLISHED
@@ -24,7 +26,7 @@ COLORS = {"Branch-ELM": _LIGHT_BLUE, "ELM": _BLUE, "LSTM": _ORANGE, "SNN": _RED,
 EXCITATORY, INHIBITORY, TARGET, NOTE = _RED, _BLUE, "#222222", "#666666"
 
 # what a mark looks like, by where its value comes from
-LOOKS = {
+LOOKS: dict[str, dict[str, Any]] = {
     "ours": {"marker": "s", "linestyle": "-", "zorder": 3},
     "ours, of fewer steps": {
         "marker": "s",
@@ -87,13 +89,14 @@ def curves(axis: Axes, table: pd.DataFrame, x: str, score: str, look: str, **cha
     table  a row each point: model, the column `x`, <score>_mean, <score>_std, and where there are some: seeds,
            <score>_error (the sampling error of a single run) and budget. Rows without a mean are left out.
     look   "ours" or "published". Ours with less than the largest budget of their model are hollow and not joined.
-    change what differs from that look, as matplotlib's `Line2D` names it
+    change what differs from that look, as matplotlib's `Line2D` names it; hollow marks take the marker of it
 
     A bar is the standard deviation over seeds as given; of one seed it is the sampling error, where that is known.
     """
     table = table.dropna(subset=[x, f"{score}_mean"])
     whole = fullest(table)
-    for part, name in ((table[whole], look), (table[~whole], "ours, of fewer steps")):
+    hollow = LOOKS["ours, of fewer steps"] | {k: v for k, v in change.items() if k == "marker"}
+    for part, drawn in ((table[whole], LOOKS[look] | change), (table[~whole], hollow)):
         if part.empty:
             continue
         sns.lineplot(
@@ -108,7 +111,7 @@ def curves(axis: Axes, table: pd.DataFrame, x: str, score: str, look: str, **cha
             err_kws={"capsize": 2, "elinewidth": 0.9},
             legend=False,
             ax=axis,
-            **(LOOKS[name] | change),
+            **drawn,
         )
 
 
@@ -141,7 +144,7 @@ def read_off(figure: str, panel: str = "") -> pd.DataFrame:
 
 
 def legend(
-    figure: FigureBase,
+    figure: Figure | SubFigure,
     models: Iterable[str] = (),
     ours: pd.DataFrame | None = None,
     score: str = "",
@@ -168,21 +171,35 @@ def legend(
     for name, look in looks.items():
         look = {"color": "grey", "markeredgecolor": "w", "markeredgewidth": 0.75} | look
         handles.append(Line2D([], [], label=name, **look))
-    # as many in a line as there is room for
-    columns = len(handles) if len(handles) < 6 else min(len(handles), int(figure.bbox.width / figure.dpi / 0.9), 8)
+    columns = _columns([str(handle.get_label()) for handle in handles], figure.bbox.width / figure.dpi)
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=2.0)
 
 
-def origin(figure: FigureBase, text: str) -> None:
+def _columns(labels: list[str], width: float) -> int:
+    """As many columns of a legend as a width in inches has room for; matplotlib fills one column after the other."""
+    letter, mark = (
+        0.56 * SMALL / 72,
+        4.0 * SMALL / 72,
+    )  # inches: about a letter, and what stands before and after a label
+    for n in range(len(labels), 1, -1):
+        longest = [max(map(len, column)) for column in np.array_split(np.array(labels, object), n)]
+        if sum(mark + letter * length for length in longest) < width:
+            return n
+    return 1
+
+
+def origin(figure: Figure | SubFigure, text: str) -> None:
     """Say above a figure where its numbers come from: in one line, or more where the figure is narrow."""
     width = int(figure.bbox.width / figure.dpi * 72 / (0.52 * SMALL))
-    figure.suptitle(textwrap.fill(text, width), fontsize=SMALL, color=NOTE)
+    figure.suptitle(textwrap.fill(text.replace(" %", "\u00a0%"), width), fontsize=SMALL, color=NOTE)
 
 
-def not_run(axis: Axes, text: str = "not run under this profile", y: float = 0.5) -> None:
-    """Write into a panel that ours is missing in it."""
+def not_run(axis: Axes, text: str = "not run under this profile", at: tuple[float, float] = (0.5, 0.5)) -> None:
+    """Write into a panel that ours is missing in it, at a point in parts of the panel; an empty one loses its ticks."""
+    if not axis.has_data():
+        axis.set(xticks=[], yticks=[])
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
-    axis.text(0.5, y, text, transform=axis.transAxes, ha="center", color=NOTE, fontsize=SMALL, bbox=box, zorder=5)
+    axis.text(*at, text, transform=axis.transAxes, ha="center", color=NOTE, fontsize=SMALL, bbox=box, zorder=5)
 
 
 def note(axis: Axes, text: str) -> None:
