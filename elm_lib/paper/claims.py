@@ -64,8 +64,8 @@ def cell(
 
     point          the runs behind ours, None when there are none
     seeds          mean or max: what the published number is over its seeds
-    failed_below   where the published model learned nothing: the score below which ours has learned nothing either. Then that is
-                   what is judged, and only with the full budget, as everything that has not been trained fails
+    failed_below   where the published model learned nothing: the score below which ours has learned nothing either.
+                   Then that is judged, and only with the full budget, as everything that has not been trained fails
     """
     if point is None:
         return not_run(claim, item, published, profile=profile, tolerance=tolerance, note=note)

@@ -137,7 +137,8 @@ COLUMNS = [
 
 
 def _shown(value: float, digits: int = 6) -> float | str:
-    return "" if math.isnan(value) else float(f"{value:.{digits}g}")
+    """Rounded to digits; what is 0 but for rounding is 0, without a sign."""
+    return "" if math.isnan(value) else float(f"{round(value, 12):.{digits}g}") + 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
