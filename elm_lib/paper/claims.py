@@ -84,16 +84,18 @@ def cell(
         likeness=origin.likeness(dataset),
         silent=failed_below is not None and distance >= 0 and origin.budget < FULL,
     )
-    std = score.unit * point.std(score.column)
-    found = {"ours": ours, "std": std, "seeds": len(point.kept), "tolerance": tolerance, "sampling_error": error}
     return Verdict(
         claim=claim,
         item=item,
         verdict=verdict,
         origin=origin,
         published=published,
+        ours=ours,
+        std=score.unit * point.std(score.column),
+        sampling_error=error,
+        seeds=len(point.kept),
+        tolerance=tolerance,
         note=_join(note, _diverged([point])),
-        **found,
     )
 
 

@@ -15,7 +15,10 @@ MARKS = ("<!-- verdicts -->", "<!-- /verdicts -->")
 
 
 def markdown(verdicts: pd.DataFrame) -> str:
-    """The verdict table as read from its CSV file, a heading each item of the paper: rows of training runs that can be judged, and a line that counts the rest."""
+    """The verdict table, as read from its CSV file, under a heading for each item of the paper.
+
+    Rows of training runs that can be judged are shown, the others counted in a line.
+    """
     kinds = verdicts.verdict.map(kind)
     counts = ", ".join(f"{n} {name}" for name in TERMS if (n := int((kinds == name).sum())))
     blocks = [f"{len(verdicts)} rows: {counts}. All of them: `{VERDICTS}`."]

@@ -95,7 +95,7 @@ def fullest(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def describe(*runs: pd.DataFrame) -> str:
-    """Where the numbers of a figure come from, in one line, of one experiment or more; those without runs are left out."""
+    """Where the numbers of a figure come from, in one line. Experiments without runs are left out."""
     where = [origin(part) for frame in runs if len(frame) for _, part in frame.groupby([_data(frame), frame.budget])]
     if not where:
         return "not run under this profile"

@@ -27,7 +27,7 @@ SPLITS = ("train", "valid", "test")
 OTHERS = ("test_accuracy_unseen_speakers", "test_accuracy_seen_speakers", "test_accuracy_dropped")
 NEAR_CHANCE = 0.1  # accuracy above chance that still counts as chance
 DIGIT = 0.01  # the published tables have two digits
-# Parameters in the caption of Figure 5, in thousands; half a unit of the last digit is 0.3 to 1 %, and see elm_lib.paper.neuronio.COUNTS
+# parameters in the caption of Figure 5; for the tolerance see elm_lib.paper.neuronio.COUNTS
 CAPTION = {"Branch-ELM": 67e3, "ELM": 186e3, "LSTM": 956e3, "SNN": 51e3}
 COUNT_TOLERANCE = 0.02
 SHOWN = {"Branch-ELM": "B-ELM"}
@@ -39,8 +39,10 @@ def published(name: str) -> pd.DataFrame:
 
 
 def table(runs: Runs, name: str) -> pd.DataFrame:
-    """A row each model and bin size: published mean and standard deviation beside ours, of each bin's largest budget, over the runs
-    that did not diverge."""
+    """A row each model and bin size: published mean and standard deviation beside ours.
+
+    Ours are over the runs of each bin's largest budget that did not diverge.
+    """
     ours = []
     for experiment, model in zip(EXPERIMENTS[name], MODELS.values(), strict=True):
         for bin_ms, group in fullest(runs[experiment]).groupby("size"):
@@ -93,8 +95,10 @@ def _shown(long: pd.DataFrame) -> pd.DataFrame:
 
 
 def ablation(frame: pd.DataFrame) -> pd.DataFrame:
-    """Test accuracy of an ablation, of each size's largest budget: size (d_m, or the upper end of tau_m_range in ms), mean, std, runs,
-    and runs that diverged."""
+    """Test accuracy of an ablation, of each size's largest budget: size, mean, std, runs, and runs that diverged.
+
+    size: d_m, or the upper end of tau_m_range in ms
+    """
     if not len(frame):
         return pd.DataFrame(columns=["size", "mean", "std", "seeds", "diverged"])
     frame = fullest(frame) if "budget" in frame else frame
@@ -113,7 +117,7 @@ def is_fullest(table: pd.DataFrame) -> pd.Series:
 
 
 def verdicts(runs: Runs, params: Params, profile: str) -> list[Verdict]:
-    """A row for each published cell of both tables, each claim in words about them, and each parameter count of the captions.
+    """A row for each published cell of both tables, each claim in words, and each parameter count of the captions.
 
     A cell that is published at chance (below chance + 0.1) is judged on whether ours is at chance too.
     """

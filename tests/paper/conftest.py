@@ -20,7 +20,7 @@ def params():
 
 @pytest.fixture(scope="session")
 def made():
-    """made(experiment, {size: [scores of a seed, ...]}, **changes): a table of runs; None in place of scores: it diverged."""
+    """made(experiment, {size: [scores of a seed, ...]}, **changes): a table of runs. None for scores: it diverged."""
 
     def table(experiment, sizes, **changes) -> pd.DataFrame:
         rows = []
