@@ -33,7 +33,6 @@ from torch import nn
 from elm_lib import ELM, BranchELM
 from elm_lib.experiments.execute import commit
 from elm_lib.kernels.spikes import Spikes
-from elm_lib.neuron import SCALES
 from elm_lib.paper.figures import style
 from elm_lib.training.run import _device_name
 
@@ -105,18 +104,16 @@ GROWTH = {"steps": (125, 500, 2000), "batch": (1, 8, 32, 128), "d_m": (10, 20, 5
 
 def step_loop(model: ELM, x):
     """The neuron as a Python loop under autograd: x (B, T, inputs) -> (B, T, d_o)."""
-    kappa_m, gain, w_s = model.kappa_m, model.gain, model.w_s
-    kappa_s = torch.exp(-model.delta_t / model.tau_s)
-    a, b = SCALES[model.tanh]
+    p, w_s = model.step_parameters(), model.w_s
     branches = isinstance(model, BranchELM)
     s, m = x.new_zeros(x.shape[0], model.n_trace), x.new_zeros(x.shape[0], model.d_m)
     outputs = []
     for x_t in x.unbind(1):
         drive = x_t[:, model.routing_index] * w_s if branches else x_t * w_s
-        s = kappa_s * s + (drive.view(len(x), model.d_tree, model.d_brch).sum(-1) if branches else drive)
-        u = kappa_m * m
+        s = p.kappa_s * s + (drive.view(len(x), model.d_tree, model.d_brch).sum(-1) if branches else drive)
+        u = p.kappa_m * m
         hidden = torch.relu(model.mlp[0](torch.cat([s, u], -1)))
-        m = u + gain * (a * torch.tanh(b * model.mlp[1](hidden)))
+        m = u + p.gain * (p.a * torch.tanh(p.b * model.mlp[1](hidden)))
         outputs.append(model.w_y(m))
     return torch.stack(outputs, 1)
 

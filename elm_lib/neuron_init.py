@@ -3,26 +3,75 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from numbers import Integral
 
 import torch
 from torch import Tensor, nn
 
 
-def choice(name: str, value: str, choices) -> str:
+def choice(name: str, value: str, choices: Collection[str]) -> str:
+    """The value itself. Raises ValueError unless it is one of the choices."""
     if value not in choices:
         known = f"{name} (or ELM_ENGINE)" if name == "engine" else name
         raise ValueError(f"{known}={value!r}: choose one of {sorted(choices)}")
     return value
 
 
-def whole_number(name: str, value, least: int) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name}={value!r}: must be a whole number, at least {least}")
+def check_whole(least: int, optional: bool = False, **values: int | None) -> None:
+    """Raise ValueError unless each value is a whole number of at least `least`, or None where it is optional."""
+    for name, value in values.items():
+        if optional and value is None:
+            continue
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            raise ValueError(f"{name}={value!r}: must be a whole number, at least {least}")
+
+
+def check_scales(w_s: float, **positive: float) -> None:
+    """Raise ValueError unless w_s is finite and >= 0, and the others are finite and > 0."""
+    for name, value in positive.items():
+        if not 0 < value < math.inf:
+            raise ValueError(f"{name}={value}: must be a finite number > 0")
+    if not 0 <= w_s < math.inf:
+        raise ValueError(f"w_s={w_s}: must be a finite number >= 0")
+
+
+def timescales(tau_s: float | Tensor, sizes: Collection[int]) -> Tensor:
+    """Synapse timescales, ms: a tensor () for one value, else a vector of one of the sizes.
+
+    Raises ValueError for another size, or for a value that is not finite and > 0.
+    """
+    tau_s = torch.as_tensor(tau_s, dtype=torch.get_default_dtype()).clone()
+    fits = tau_s.dim() == 0 or (tau_s.dim() == 1 and tau_s.numel() in sizes)
+    if not fits or not bool(((tau_s > 0) & tau_s.isfinite()).all()):
+        raise ValueError(
+            f"tau_s of shape {tuple(tau_s.shape)}: give one value > 0, or a vector of {sorted(sizes)} values > 0 (ms)"
+        )
+    return tau_s if tau_s.numel() > 1 else tau_s.reshape(())
+
+
+def check_input(x_shape: tuple[int, ...], input_size: int) -> None:
+    """Raise ValueError unless x_shape is (B, T, input_size) with T >= 1."""
+    if len(x_shape) != 3 or x_shape[2] != input_size or x_shape[1] == 0:
+        raise ValueError(
+            f"x has shape {tuple(x_shape)} (batch first): needs 2 or 3 dimensions, at least one step, "
+            f"and input_size={input_size} last"
+        )
+
+
+def check_state(state: tuple[Tensor, Tensor], batch: int, n_trace: int, d_m: int) -> None:
+    """Raise ValueError unless the state is (s, m) of shapes (batch, n_trace) and (batch, d_m)."""
+    if not (isinstance(state, tuple | list) and len(state) == 2):
+        raise ValueError(f"state is {type(state).__name__}: give the (s, m) that a call returned")
+    s, m = state
+    if s.shape != (batch, n_trace) or m.shape != (batch, d_m):
+        raise ValueError(
+            f"state has shapes {tuple(s.shape)}, {tuple(m.shape)}: expected {(batch, n_trace)}, {(batch, d_m)}"
+        )
 
 
 def route(routing: str, input_size: int, d_tree: int, d_brch: int, seed: int | None = None) -> tuple[Tensor, Tensor]:
-    """Which input each synapse takes: indices and mask, both (d_tree, d_brch).
+    """Which input each synapse reads: indices and mask, both (d_tree, d_brch). The mask is False where there is no input.
 
     Raises ValueError when routing is "none" and d_tree * d_brch differs from input_size.
     """
@@ -46,16 +95,32 @@ def route(routing: str, input_size: int, d_tree: int, d_brch: int, seed: int | N
 
 
 def spaced(tau_range: tuple[float, float], d_m: int, how: str) -> Tensor:
+    """Memory timescales, ms, float64 (d_m,), from low to high: how is "linspace" or "logspace".
+
+    Raises ValueError unless 0 < low <= high, or for another spacing.
+    """
     lo, hi = tau_range
     if not 0 < lo <= hi < math.inf:
         raise ValueError(f"tau_m_range={tuple(tau_range)}: needs 0 < low <= high (ms)")
-    if how == "linspace":
+    if choice("tau_m_init", how, ("linspace", "logspace")) == "linspace":
         return torch.linspace(lo, hi, d_m, dtype=torch.float64)
     return torch.logspace(math.log10(lo), math.log10(hi), d_m, dtype=torch.float64)
 
 
+def from_proto(proto: Tensor, bounds: tuple[float, float], least: float) -> Tensor:
+    """Timescales, ms, inside the bounds: a scaled sigmoid of what is learned, (d_m,).
+
+    They are clamped at `least`, where exp(-delta_t / tau) is 0: at tau = 0 its gradient would be 0 / 0.
+    """
+    lo, hi = bounds
+    return (lo + (hi - lo) * torch.sigmoid(proto)).clamp(min=least)
+
+
 def to_proto(tau_m: Tensor, bounds: tuple[float, float]) -> Tensor:
-    """Inverse of the scaled sigmoid; a timescale on a bound is put inside by 1e-7 of the range."""
+    """Inverse of `from_proto`, (d_m,). A timescale on a bound is moved inside by 1e-7 of the range.
+
+    Raises ValueError unless 0 <= low < high and tau_m lies between them.
+    """
     lo, hi = bounds
     if not 0 <= lo < hi < math.inf or float(tau_m.min()) < lo * (1 - 1e-9) or float(tau_m.max()) > hi * (1 + 1e-9):
         raise ValueError(f"tau_m_bounds={tuple(bounds)}: needs 0 <= low < high < inf and must hold tau_m_range (ms)")
@@ -65,6 +130,9 @@ def to_proto(tau_m: Tensor, bounds: tuple[float, float]) -> Tensor:
 
 
 def kaiming(linear: nn.Linear) -> nn.Linear:
-    """Kaiming uniform (Table S1), torch's own default: weights and bias from U(-1/sqrt(fan_in), 1/sqrt(fan_in))."""
+    """Kaiming uniform (Table S1), torch's own default: weights and bias from U(-1/sqrt(fan_in), 1/sqrt(fan_in)).
+
+    nn.Linear has drawn them once already. They are drawn again, because the weights that a seed gives depend on it.
+    """
     linear.reset_parameters()
     return linear

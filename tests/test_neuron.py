@@ -335,7 +335,11 @@ def test_tau_m_stays_inside_its_bounds_and_starts_where_asked():
     model = ELM(3, np.int64(50), tau_m_range=(1, 1000), tau_m_bounds=(1, 1000), tau_m_init="logspace")
     with torch.no_grad():
         model.proto_tau_m.normal_(std=100)
-    assert (model.tau_m >= 1).all() and (model.tau_m <= 1000).all() and torch.isfinite(model.kappa_m).all()
+    assert (
+        (model.tau_m >= 1).all()
+        and (model.tau_m <= 1000).all()
+        and torch.isfinite(model.step_parameters().kappa_m).all()
+    )
 
 
 @pytest.mark.parametrize(

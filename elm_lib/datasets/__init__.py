@@ -36,6 +36,12 @@ def prepare(name: str, *arguments: Any, **options: Any) -> dict:
     return import_module(f"elm_lib.datasets.{name}.prepare").prepare(*arguments, **options)
 
 
+def ensure(name: str, settings: Any, *, raw: Any, out: Any) -> None:
+    """Make every split of a data set that is not there yet, from what it is made of on. raw: where downloads are kept."""
+    module = import_module(f"elm_lib.datasets.{name}.prepare")
+    module.prepare(settings, module.fetch(settings, raw=raw), raw=raw / module.RAW, out=out)
+
+
 def recipe(name: str, settings: Any, folder: Any, options: dict[str, Any]) -> dict[str, dict]:
     """What the training and validation data and the test set of a run are: {"train": .., "test": ..}, JSON-able.
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from elm_lib.kernels.traces import transformed
+from elm_lib.kernels.autograd import transformed
 
 LARGE, PAGE, HUGE_PAGES = 1 << 23, 1 << 21, 14  # bytes, bytes, Linux's MADV_HUGEPAGE
 PIECE = 1 << 19  # numbers

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elm_lib.kernels.traces import compiled, filter_traces, first_derivative, loops, rows_of
+from elm_lib.kernels.autograd import first_derivative
+from elm_lib.kernels.traces import compiled, filter_traces, loops, rows_of
 
 THIN = 16  # a dense input of which less than one number in so many is not 0 is worth gathering
 WIDE = 64  # channels from which on that is worth a look

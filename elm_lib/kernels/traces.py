@@ -7,11 +7,11 @@ On a CPU a compiled loop does the same step by step.
 
 from __future__ import annotations
 
-from functools import wraps
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from elm_lib.kernels.autograd import transformed
 
 try:
     from elm_lib.kernels import loops
@@ -65,26 +65,6 @@ def compiled(x: Tensor) -> bool:
     """Whether compiled loops serve this tensor."""
     fits = loops is not None and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
     return fits and not transformed()
-
-
-def transformed() -> bool:
-    """Inside torch.func.grad, vmap and their like, where a tensor has no memory that a compiled loop could read."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
-
-
-def first_derivative(remedy: str):
-    """A backward that is not differentiable itself, and says so: without it torch would leave its part out in silence."""
-
-    def decorate(backward):
-        @wraps(backward)
-        def checked(ctx, *grads):
-            if torch.is_grad_enabled():
-                raise RuntimeError(f"no second derivative here (create_graph=True): {remedy}")
-            return backward(ctx, *grads)
-
-        return checked
-
-    return decorate
 
 
 def rows_of(x_btd: Tensor):

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from elm_lib.kernels.autograd import first_derivative
 from elm_lib.kernels.spikes import Spikes, project
-from elm_lib.kernels.traces import filter_traces, first_derivative
+from elm_lib.kernels.traces import filter_traces
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
 

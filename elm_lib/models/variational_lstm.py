@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from elm_lib.kernels.autograd import first_derivative
 from elm_lib.kernels.spikes import Spikes, project
-from elm_lib.kernels.traces import first_derivative
 from elm_lib.models.dropout import Masks
 from elm_lib.models.lstm import LSTM
 

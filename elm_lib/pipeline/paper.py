@@ -16,7 +16,7 @@ import pandas as pd
 from elm_lib.datasets.neuronio.morphology import fetch_morphology
 from elm_lib.experiments.config import load
 from elm_lib.experiments.evaluate import summary
-from elm_lib.paper.compare import compare, numbers, say
+from elm_lib.paper.compare import compare, line, numbers
 from elm_lib.pipeline import stages
 from elm_lib.support.errors import DataError
 from elm_lib.support.processes import die_with
@@ -31,14 +31,14 @@ def main(arguments: list[str] | None = None) -> None:
     die_with(os.getppid())
     root, results = Path(), Path("results") / PROFILE
     before = numbers(results)
-    chosen = [name for name in stages.stages(root, PROFILE) if not name.startswith("train@")]
+    chosen = list(stages.stages(root, PROFILE))
     missing = _missing_cell(root)
     if missing:
         print(f"{missing}: NeuronIO's test set is not simulated, what the ledger holds of it is drawn")
         chosen = [name for name in chosen if name not in ("download@neuronio", "preprocess@neuronio")]
-    stages.run(root, PROFILE, chosen, evaluate="all" if options.all else "part")
+    stages.run(root, PROFILE, chosen, missing="leave", evaluate="all" if options.all else "part")
     print(summary(pd.read_csv(results / "evaluation.csv")))
-    print(say(*compare(numbers(results), before), "results/desk as it was"))
+    print(line(compare(numbers(results), before), "results/desk as it was"))
 
 
 def _missing_cell(root: Path) -> str:

@@ -29,15 +29,22 @@ def part_of(path: str | Path) -> Path:
     return path.with_name(path.name + ".part")
 
 
-def put_in_place(part: Path, path: Path) -> None:
-    """Give a finished temporary file its name. Content first, then the name, reach the disk before this returns."""
-    _sync(part)
+def put_in_place(part: Path, path: Path, *, durable: bool = True) -> None:
+    """Give a finished temporary file its name. Content first, then the name, reach the disk before this returns.
+
+    durable  False: the disk may have it later. For notes that nobody misses after a power cut.
+    """
+    if durable:
+        _sync(part)
     os.replace(part, path)
-    _sync(path.parent)
+    if durable:
+        _sync(path.parent)
 
 
-def write_atomically(path: str | Path, data: bytes | memoryview) -> None:
+def write_atomically(path: str | Path, data: bytes | memoryview, *, durable: bool = True) -> None:
     """Write bytes under a temporary name, then rename. Makes the folder if it is missing.
+
+    durable  see `put_in_place`
 
     Raises DataError when the disk is full.
     """
@@ -45,7 +52,7 @@ def write_atomically(path: str | Path, data: bytes | memoryview) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         part.write_bytes(data)
-        put_in_place(part, path)
+        put_in_place(part, path, durable=durable)
     except OSError as error:
         part.unlink(missing_ok=True)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -53,8 +60,8 @@ def write_atomically(path: str | Path, data: bytes | memoryview) -> None:
         raise
 
 
-def write_text(path: str | Path, text: str) -> None:
-    write_atomically(path, text.encode())
+def write_text(path: str | Path, text: str, *, durable: bool = True) -> None:
+    write_atomically(path, text.encode(), durable=durable)
 
 
 def write_json(path: str | Path, content) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from elm_lib.support.errors import DataError
 from elm_lib.support.files import read_or_set_aside, write_atomically, write_text
 from elm_lib.support.prefetch import prefetch
 from elm_lib.training.optimisation import Train, descend, learning_rate
@@ -61,9 +62,7 @@ class Progress:
     @classmethod
     def restore(cls, path: Path, model: nn.Module, optimizer, device: str) -> Progress:
         """Where a checkpoint left off; the start, where there is none or where it cannot be read (it is set aside then)."""
-        saved = read_or_set_aside(
-            path, lambda p: torch.load(p, weights_only=True, map_location=device), "the run starts again"
-        )
+        saved = read_or_set_aside(path, lambda file: _load(file, device))
         if saved is None:
             return cls()
         model.load_state_dict(saved["model"])
@@ -119,6 +118,15 @@ def train_loop(
             told_at = now
         if stop(done) or now > until:
             return
+
+
+def _load(path: Path, device: str) -> dict:
+    try:
+        return torch.load(path, weights_only=True, map_location=device)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise DataError(f"{path} is no checkpoint: {error}") from None
 
 
 def _end_epoch(task, model: nn.Module, train: Train, progress: Progress) -> None:

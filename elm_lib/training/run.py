@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import threading
@@ -13,14 +12,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import save
 
 from elm_lib.datasets import task_class
 from elm_lib.models.registry import build
 from elm_lib.support.errors import ConfigError
-from elm_lib.support.files import read_or_set_aside, write_atomically, write_text
+from elm_lib.support.files import read_or_set_aside, write_atomically, write_npz, write_text
 from elm_lib.support.processes import die_with, locked
 from elm_lib.training.loop import Progress, on_gpu, step_by_step, train_loop
 from elm_lib.training.optimisation import Train
@@ -54,7 +52,7 @@ class Run:
 
     def is_done(self) -> bool:
         """Whether the result is there and can be read. One that cannot be read is set aside: the run is done again."""
-        return self.result.exists() and read_or_set_aside(self.result, _read_json, "the run is done again") is not None
+        return self.result.exists() and read_or_set_aside(self.result, _read_json) is not None
 
 
 def _read_json(path: Path) -> dict:
@@ -140,9 +138,9 @@ def _finish(run: Run, task, model: torch.nn.Module, progress: Progress) -> None:
     if not progress.diverged:
         model.load_state_dict(progress.best)
         scores, statistics = task.evaluate(model)
-        _write_arrays(folder / "statistics.npz", statistics)
+        write_npz(folder / "statistics.npz", statistics, compressed=True)
         if run.shown:
-            _write_arrays(folder / "shown.npz", task.shown_arrays(model))
+            write_npz(folder / "shown.npz", task.example(model), compressed=True)
         weights = {name: value.contiguous().cpu() for name, value in model.state_dict().items()}
         write_atomically(folder / "model.safetensors", save(weights))
     header = list(progress.curve[0]) if progress.curve else ["epoch", "step", "train_loss"]
@@ -157,13 +155,6 @@ def _finish(run: Run, task, model: torch.nn.Module, progress: Progress) -> None:
     }
     content = {"run": asdict(run), "device": "+".join(kinds), "made": made, "result": result}
     write_text(run.result, json.dumps(content, indent=1))
-
-
-def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """A compressed npz without times inside: the same arrays give the same bytes."""
-    image = io.BytesIO()
-    np.savez_compressed(image, **arrays)
-    write_atomically(path, image.getbuffer())
 
 
 def device_name(device: str) -> str:

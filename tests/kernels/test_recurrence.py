@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elm_lib import ELM, BranchELM
-from elm_lib.kernels import affine as pages
-from elm_lib.kernels.recurrence import COMPILED, ENGINES, MemoryMLP, recurrence
-from elm_lib.kernels.recurrence import bptt as fused
+from elm_lib.kernels import affine
+from elm_lib.kernels.recurrence import COMPILED, ENGINES, MemoryMLP, bptt, recurrence
 from elm_lib.kernels.recurrence import engine_cuda as cuda
 from elm_lib.kernels.spikes import Spikes, project
 
@@ -120,7 +119,7 @@ def test_double_backward_on_the_reference():
 
 @pytest.mark.parametrize("engine", FAST)
 def test_time_chunks_of_backward_change_nothing(engine, monkeypatch):
-    monkeypatch.setitem(fused.CHUNK, device_of(engine), 5 * 11)
+    monkeypatch.setitem(bptt.CHUNK, device_of(engine), 5 * 11)
     assert_equal(engine, problem(11, 2, 4, 7), 1e-10)
 
 
@@ -234,31 +233,31 @@ def test_checkpoints_change_nothing_but_memory(model, sparse):
 
 
 def test_large_products_in_pieces_are_those_of_torch(monkeypatch):
-    monkeypatch.setattr(pages, "LARGE", 1)
-    monkeypatch.setattr(pages, "PIECE", 21)  # numbers: three rows, and what is left
+    monkeypatch.setattr(affine, "LARGE", 1)
+    monkeypatch.setattr(affine, "PIECE", 21)  # numbers: three rows, and what is left
     x, weight, bias = (
         torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((5, 4, 3), (7, 3), (7,))
     )
     x = x.transpose(0, 1)
-    assert "Affine" in type(pages.affine(x, weight, bias).grad_fn).__name__
-    torch.testing.assert_close(pages.affine(x, weight, bias), torch.nn.functional.linear(x, weight, bias))
-    assert torch.autograd.gradcheck(pages.affine, (x, weight, bias))
-    assert torch.autograd.gradgradcheck(pages.affine, (x, weight, bias))
-    assert pages.affine(x[:0], weight, bias).shape == (0, 5, 7)
+    assert "Affine" in type(affine.affine(x, weight, bias).grad_fn).__name__
+    torch.testing.assert_close(affine.affine(x, weight, bias), torch.nn.functional.linear(x, weight, bias))
+    assert torch.autograd.gradcheck(affine.affine, (x, weight, bias))
+    assert torch.autograd.gradgradcheck(affine.affine, (x, weight, bias))
+    assert affine.affine(x[:0], weight, bias).shape == (0, 5, 7)
     with torch.autocast("cpu", torch.bfloat16):
-        assert pages.affine(x.float(), weight.float(), bias.float()).dtype == torch.bfloat16
+        assert affine.affine(x.float(), weight.float(), bias.float()).dtype == torch.bfloat16
 
 
 def test_large_products_have_forward_derivatives(monkeypatch):
-    monkeypatch.setattr(pages, "LARGE", 1)
+    monkeypatch.setattr(affine, "LARGE", 1)
     x, weight, tangent, bias = torch.randn(6, 3), torch.randn(7, 3), torch.randn(7, 3), torch.randn(7)
     with torch.autograd.forward_ad.dual_level():
-        y = pages.affine(x, torch.autograd.forward_ad.make_dual(weight, tangent), bias)
+        y = affine.affine(x, torch.autograd.forward_ad.make_dual(weight, tangent), bias)
         torch.testing.assert_close(torch.autograd.forward_ad.unpack_dual(y).tangent, x @ tangent.T)
 
 
 def test_large_memory_is_memory():
-    x = pages.empty(torch.zeros(1), 3, 1 << 20)  # 12 MB
+    x = affine.empty(torch.zeros(1), 3, 1 << 20)  # 12 MB
     assert x.shape == (3, 1 << 20) and x.dtype == torch.float32
     assert x.fill_(1.5).sum() == 1.5 * 3 * (1 << 20)
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits
 
-from elm_lib.datasets.lra import generated, published, recipe
+from elm_lib.datasets.lra import archives, generated, published, recipe
 from elm_lib.datasets.lra.archives import ARCHIVES, RELEASE, WHEEL_NAME, place
 from elm_lib.datasets.lra.published import grey_levels
 from elm_lib.datasets.lra.recipe import DRAWN, REVISION
@@ -24,7 +24,13 @@ from elm_lib.support.files import read_or_set_aside
 from elm_lib.support.processes import progress
 from elm_lib.support.workers import pool, usable_cores
 
+RAW = "lra"  # folder of the downloads below that of all data sets
 _FEW = 2000  # pictures that are drawn sooner than processes start
+
+
+def fetch(wanted: Lra, *, raw: Path) -> dict[str, str]:
+    """Get the archives that the tasks are made from. Returns {file name: sha256}. Raises DataError where one cannot be had."""
+    return archives.fetch(raw / RAW, wanted)
 
 
 def prepare(

@@ -1,4 +1,12 @@
-"""The simulation that figures show, with a model's prediction, as a few arrays that are small enough to keep."""
+"""The stretch of one simulation that Figures 2a, 4b and S9 show, as a few arrays that are small enough to keep.
+
+n, start_ms, stop_ms   simulation, and the stretch of T = stop_ms - start_ms that is shown
+lead_ms                input kept before start_ms, so that a neuron can be run from its zero state
+time, channel          (n_in,) uint16: input spikes; time in ms from start_ms - lead_ms, channel 0..1277
+spike                  (n_out,) uint16: output spikes from start_ms to stop_ms, in ms from start_ms
+soma                   (T,) float16 mV, action potentials included
+p, v                   (T,) float16: predicted spike probability, and voltage in mV; absent without a model
+"""
 
 from __future__ import annotations
 
@@ -9,8 +17,9 @@ from torch import nn
 from elm_lib.datasets.neuronio.batches import read_batch
 from elm_lib.datasets.neuronio.schema import SimulationSet, unscale_voltage
 
-SPAN_MS, LEAD_MS = 2000, 500  # shown, and before it: a model starts from a zero state
+SPAN_MS, LEAD_MS = 2000, 500
 MANY = 8  # output spikes of a lively span: neither silence nor a train of bursts
+Shown = dict[str, np.ndarray]
 
 
 def liveliest(simulations: SimulationSet, span_ms: int, least_ms: int = LEAD_MS) -> tuple[int, int]:
@@ -21,46 +30,42 @@ def liveliest(simulations: SimulationSet, span_ms: int, least_ms: int = LEAD_MS)
     best = (float("inf"), 0, least_ms)
     for n in range(len(simulations)):
         spike, _ = simulations.targets(n)
-        if len(spike) < span_ms:
+        if len(spike) < least_ms + span_ms:
             continue
         counts = np.convolve(spike, np.ones(span_ms), "valid")[least_ms::50]
-        if len(counts):
-            k = int(np.argmin(np.abs(counts - MANY)))
-            best = min(best, (abs(float(counts[k]) - MANY), n, least_ms + 50 * k))
+        k = int(np.argmin(np.abs(counts - MANY)))
+        best = min(best, (abs(float(counts[k]) - MANY), n, least_ms + 50 * k))
     return best[1:]
 
 
-@torch.no_grad()
-def shown(model: nn.Module, simulations: SimulationSet) -> dict[str, np.ndarray]:
-    """The liveliest 2 s of a set and the 500 ms before them, and what a model predicts, in one go from a zero state.
+def shown(simulations: SimulationSet, model: nn.Module | None = None) -> Shown:
+    """The liveliest 2 s of a set, with a model's prediction. Of shorter simulations, all that comes after the first 500 ms.
 
-    n            int64    ()  simulation
-    first_ms, start_ms, stop_ms  int64 ()  the arrays cover first_ms up to stop_ms, figures show start_ms up to stop_ms
-    time, channel  uint16 (n_spikes,)  input spikes: ms since first_ms, and channel
-    soma         float16  (T,)  mV, capped at -55 mV
-    spike        uint16   (n_out,)  output spikes, ms since first_ms
-    p, voltage   float16  (T,)  predicted spike probability and voltage in mV
-    Of shorter simulations, all that comes after the first 500 ms is shown. Takes up to 100 KB when compressed.
+    Takes up to 100 KB when compressed.
     """
     longest = max(simulations.duration_ms(n) for n in range(len(simulations)))
-    span = min(SPAN_MS, longest - LEAD_MS)
-    n, start = liveliest(simulations, span)
-    first, stop = start - LEAD_MS, min(start + span, simulations.duration_ms(n))
+    n, start = liveliest(simulations, min(SPAN_MS, longest - LEAD_MS))
+    return stretch(simulations, n, start, min(start + SPAN_MS, simulations.duration_ms(n)), model)
+
+
+@torch.no_grad()
+def stretch(simulations: SimulationSet, n: int, start_ms: int, stop_ms: int, model: nn.Module | None = None) -> Shown:
+    """Simulation n from start_ms to stop_ms, see above. The model predicts in one go, from a zero state before the lead."""
+    lead = min(LEAD_MS, start_ms)
     file, k = simulations[n]
-    row_ptr, channel, _, bins = file.window(k, first, stop)
-    _, target = simulations.targets(n, first, stop)
-    model.eval()
-    batch = read_batch(simulations, [n], [first], stop - first).to(next(model.parameters()).device)
-    y = model(batch.x)[0][0].double().cpu()
-    return {
-        "n": np.int64(n),
-        "first_ms": np.int64(first),
-        "start_ms": np.int64(start),
-        "stop_ms": np.int64(stop),
-        "time": np.repeat(np.arange(stop - first), np.diff(row_ptr)).astype(np.uint16),
+    row_ptr, channel, _, _ = file.window(k, start_ms - lead, stop_ms)
+    spike, _ = simulations.targets(n, start_ms, stop_ms)
+    scalars = {"n": n, "start_ms": start_ms, "stop_ms": stop_ms, "lead_ms": lead}
+    found = {name: np.int64(value) for name, value in scalars.items()} | {
+        "time": np.repeat(np.arange(len(row_ptr) - 1), np.diff(row_ptr)).astype(np.uint16),
         "channel": channel.astype(np.uint16),
-        "soma": unscale_voltage(target.astype(np.float64)).astype(np.float16),
-        "spike": bins.astype(np.uint16),
-        "p": torch.sigmoid(y[:, 0]).numpy().astype(np.float16),
-        "voltage": unscale_voltage(y[:, 1].numpy()).astype(np.float16),
+        "spike": np.flatnonzero(spike).astype(np.uint16),
+        "soma": file.soma_voltage[k, start_ms:stop_ms].astype(np.float16),
     }
+    if model is None:
+        return found
+    model.eval()
+    batch = read_batch(simulations, [n], [start_ms - lead], lead + stop_ms - start_ms)
+    y = model(batch.to(next(model.parameters()).device).x)[0][0, lead:].double().cpu()
+    voltage = unscale_voltage(y[:, 1].numpy())
+    return found | {"p": torch.sigmoid(y[:, 0]).numpy().astype(np.float16), "v": voltage.astype(np.float16)}

@@ -7,12 +7,25 @@ from pathlib import Path
 
 from elm_lib.datasets.neuronio import published
 from elm_lib.datasets.neuronio.generated import generate_split
+from elm_lib.datasets.neuronio.morphology import fetch_morphology
 from elm_lib.datasets.neuronio.schema import open_simulations
 from elm_lib.datasets.neuronio.settings import NeuronIO
 from elm_lib.support import manifest
 from elm_lib.support.workers import usable_cores
 
 SPLITS = ("train", "valid", "test")
+RAW = ""  # folder of the downloads below that of all data sets
+
+
+def fetch(wanted: NeuronIO, *, raw: Path) -> dict:
+    """Get what the simulations are made of, where it is not at hand: the cell's reconstruction, or the published files.
+
+    Returns {"source": .., "morphology": file name or None}. Raises DataError where something cannot be had.
+    """
+    if wanted.source == "real":
+        published.fetch(raw / "neuronio")
+        return {"source": "real", "morphology": None}
+    return {"source": wanted.source, "morphology": fetch_morphology(raw / "l5pc", wanted.morphology).name}
 
 
 def prepare(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from elm_lib.datasets.neuronio import example
 from elm_lib.datasets.neuronio.batches import Batch, Windows, read_batch
 from elm_lib.datasets.neuronio.metrics import score
 from elm_lib.datasets.neuronio.resident import DenseBatch, Resident
@@ -128,6 +129,10 @@ class Task:
             if split == "test":
                 kept = statistics(*predictions)
         return scores, kept
+
+    def example(self, model: nn.Module) -> dict[str, np.ndarray]:
+        """What figures show of the test set, with the model's prediction: see `elm_lib.datasets.neuronio.example`."""
+        return example.shown(self.split("test"), model)
 
 
 def whole(simulations: SimulationSet, n: int) -> Batch:

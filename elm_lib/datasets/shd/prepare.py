@@ -11,6 +11,16 @@ from elm_lib.datasets.shd.settings import Shd
 from elm_lib.support import manifest
 
 SPLITS = ("train", "valid", "test")
+RAW = "shd"  # folder of the downloads below that of all data sets
+
+
+def fetch(wanted: Shd, *, raw: Path) -> dict:
+    """Get the published recordings, where the profile asks for them.
+
+    Returns {"source": .., "files": {split: file name}}. Raises DataError where they cannot be had.
+    """
+    files = published.fetch(raw / RAW) if wanted.source == "real" else {}
+    return {"source": wanted.source, "files": {split: path.name for split, path in files.items()}}
 
 
 def prepare(

@@ -5,14 +5,14 @@
     m_t  = kappa_m * m_{t-1} + gain * f(z_t)
 
 Everything else of the neuron (synapses, branches, the input half of the MLP, the read-out) does not depend on m and
-runs over all t at once in `elm_lib.neuron`. This is the only sequential loop, and the only function to replace.
+runs over all t at once (`elm_lib.kernels.synapses`). This is the only loop over t, and the only function to replace.
 
 Engines
-    reference   plain autograd, step by step; any dtype, double backward works. The specification.
-    torch       hand-derived backward through time that keeps m and the first layer's sums; weight gradients are single products.
-    cpu         the same with its two loops compiled by numba: one hidden layer, CPU. Needs numba.
-    cuda        the same, keeping p, with its two loops as persistent Triton kernels: one hidden layer, GPU. Needs triton.
-Choose one by argument, or for a whole process with the environment variable ELM_ENGINE; "auto" takes the fastest.
+    reference   plain autograd, step by step, for any dtype; it has second derivatives. The specification.
+    torch       backpropagation through time by hand (`bptt`), with loops in plain torch.
+    cpu         the same with loops compiled by numba: one hidden layer, CPU. Needs numba.
+    cuda        the same with loops as Triton kernels: one hidden layer, GPU. Needs triton.
+Choose one by argument, or for a whole process with the environment variable ELM_ENGINE. "auto" takes the fastest.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from elm_lib.kernels.recurrence import bptt, engine_reference
-from elm_lib.kernels.traces import transformed
+from elm_lib.kernels.autograd import transformed
+from elm_lib.kernels.recurrence import engine_reference, engine_torch
+from elm_lib.kernels.recurrence.engine_reference import ACTIVATIONS
 
 try:
     from elm_lib.kernels.recurrence import engine_cpu
@@ -35,17 +36,23 @@ try:
 except ImportError:  # triton comes with torch's CUDA builds
     engine_cuda = None
 
+SCALES = {"tanh": (1.0, 1.0), "scaled": (1.7159, 2.0 / 3.0)}  # (a, b) of f(z) = a tanh(b z)
 COMPILED = {name: engine for name, engine in (("cuda", engine_cuda), ("cpu", engine_cpu)) if engine}
-ENGINES = {"reference": engine_reference.recur, "torch": bptt.recur} | {name: e.recur for name, e in COMPILED.items()}
+ENGINES = {"reference": engine_reference.recur, "torch": engine_torch.recur} | {
+    name: e.recur for name, e in COMPILED.items()
+}
+
+
+__all__ = ["ACTIVATIONS", "COMPILED", "ENGINES", "SCALES", "MemoryMLP", "recurrence"]
 
 
 class MemoryMLP(NamedTuple):
     """The part of MLP_{w_p} that depends on m.
 
-    w_m     (d_1, d_m)      columns of the first layer that read u_t = kappa_m * m_{t-1}; d_1 = d_mlp, or d_m if l_mlp = 0
+    w_m     (d_1, d_m)      columns of the first layer that read u_t; d_1 = d_mlp, or d_m if l_mlp = 0
     layers  [(W, b), ...]   the layers after the first: l_mlp of them, the last one ends in d_m
     activation              "relu" or "silu", after every layer but the last
-    scale   (a, b)          f(z) = a tanh(b z): (1, 1) in the paper's equations, (1.7159, 2/3) in the released code
+    scale   (a, b)          f(z) = a tanh(b z): one of SCALES
     """
 
     w_m: Tensor

@@ -84,7 +84,7 @@ def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float
     return z
 
 
-def backward_chunk(z, m_prev, grad_m, carry, kappa, slope, w_m, layers, activation: str, b: float, grad_p):
+def backward_loop(z, m_prev, grad_m, carry, kappa, slope, w_m, layers, activation: str, b: float, grad_p):
     hidden, e_2 = torch.empty_like(z), torch.empty_like(m_prev)
     samples = len(block_of(z.shape[1]))
     sums = torch.zeros(-(-z.shape[1] // samples), 2, m_prev.shape[2], dtype=torch.float64)
@@ -109,6 +109,9 @@ def backward_chunk(z, m_prev, grad_m, carry, kappa, slope, w_m, layers, activati
     return [hidden], [grad_p, e_2], grad_kappa, g_tanh
 
 
+LOOPS = bptt.Loops(forward_loop, backward_loop)
+
+
 def serves(p: Tensor, mlp) -> bool:
     """Whether this engine can run these tensors."""
     return p.device.type == "cpu" and len(mlp.layers) == 1 and p.dtype in (torch.float32, torch.float64)
@@ -121,4 +124,4 @@ def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp) -> Ten
             "engine='cpu' (argument or ELM_ENGINE) has l_mlp=1, float32 or float64, on the CPU; "
             f"got l_mlp={len(mlp.layers)}, {p_tbh.dtype} on {p_tbh.device}"
         )
-    return bptt.recur(p_tbh, m_0, kappa_m, gain, mlp, (forward_loop, backward_chunk))
+    return bptt.recur(p_tbh, m_0, kappa_m, gain, mlp, LOOPS)

@@ -335,6 +335,9 @@ def _reverse(grad_m, errors, g_all, back_all, carry, kappa, w_m, weights) -> Non
     torch.add(g_all, errors[0] @ w_m, out=back_all)
 
 
+LOOPS = bptt.Loops(forward_loop, bptt.backward_by(_reverse, keeps_z=False))
+
+
 def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp) -> Tensor:
     """See `elm_lib.kernels.recurrence.recurrence`; shapes (T, B, d_1), (B, d_m), (d_m,), (d_m,) -> (T, B, d_m)."""
     if not serves(p_tbh, mlp):
@@ -342,4 +345,4 @@ def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp) -> Ten
             "engine='cuda' (argument or ELM_ENGINE) has l_mlp=1, float32 or float64, on a GPU; "
             f"got l_mlp={len(mlp.layers)}, {p_tbh.dtype} on {p_tbh.device}"
         )
-    return bptt.recur(p_tbh, m_0, kappa_m, gain, mlp, (forward_loop, bptt.in_two(_reverse, kept=False)))
+    return bptt.recur(p_tbh, m_0, kappa_m, gain, mlp, LOOPS)

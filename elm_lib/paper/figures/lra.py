@@ -72,9 +72,10 @@ def tau_s(table: pd.DataFrame, label: str) -> Figure:
         style.curves(axis, mine, "size", "test", "ours", **shape)
     axis.axhline(50, color="grey", **style.LOOKS["chance"])
     axis.set(xlabel=r"$\tau_s$ (ms)", ylabel="test accuracy (%)", xlim=(0, 310), ylim=(45, 100))
-    axis.set_title("ELM on Pathfinder-X (published: read off the picture)", fontsize=7)
+    axis.set_title("ELM on Pathfinder-X")
     if table.test_mean.notna().sum() == 0:
         style.not_run(axis, y=0.9)
-    style.legend(figure, (), ("ours", "published", "chance"), more=shapes)
+    lines = {"ours": {}, "published, read off the picture": {"alpha": 0.35}, "chance": style.LOOKS["chance"]}
+    style.legend(figure, more=shapes | lines)
     style.origin(figure, label)
     return figure

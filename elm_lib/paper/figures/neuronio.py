@@ -1,7 +1,7 @@
 """Figures 2, 4, S1 and S9: models fitted to a biophysical neuron.
 
-Figures 2a, 4b and S9 show one stretch of one simulation. It is kept in a small file, a dict of arrays called `shown`, so
-that no figure reads the data set:
+Figures 2a, 4b and S9 show one stretch of one simulation. It is kept in a small file, a dict of arrays called `shown`,
+so that no figure reads the data set:
 
     n, start_ms, stop_ms   simulation, and the stretch of T = stop_ms - start_ms that is shown
     lead_ms                input kept before start_ms, so that a neuron can be run from its zero state
@@ -31,8 +31,8 @@ THRESHOLD = 0.991
 LEAD_MS = 500
 MODELS = ("Branch-ELM", "ELM", "LSTM")
 COSTS = {"parameters": "trainable parameters", "flops": "FLOPs for a 500 ms sample"}
-# score -> axis, and from where to where models are told apart
-SCORES = {"rmse": ("voltage RMSE (mV)", 0.55, 0.95), "auc": ("spike AUC", 0.97, 0.995)}
+# score -> axis, and the worst value that still tells models apart
+SCORES = {"rmse": ("voltage RMSE (mV)", 0.95), "auc": ("spike AUC", 0.97)}
 
 Shown = dict[str, np.ndarray]
 
@@ -41,7 +41,7 @@ def data_and_results(shown: Shown | None, ours: pd.DataFrame, published: pd.Data
     """Figure 2: a) input and output of the biophysical neuron; b, c) as `scores`."""
     figure = plt.figure(figsize=(style.PAGE, 2.9), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=[1, 2.1])
-    _input_and_soma(left, shown, "a) biophysical neuron")
+    _input_and_soma(left, shown, "a) input spikes, soma voltage")
     scores(ours, published, "", figure=right, letters="bc")
     style.origin(figure, label)
     return figure
@@ -59,38 +59,37 @@ def scores(
 
     ours       model, parameters, flops, rmse_mean, rmse_std, auc_mean, auc_std, seeds, a row each model and size; where
                there are some, rmse_error and auc_error (of a single run) and budget
-    published  the same columns but seeds; drawn pale, with the published standard deviations. The TCN's are read off the
-               picture, which gives no FLOPs of it
+    published  the same columns but seeds; drawn pale. The TCN's points are read off the picture, which gives no FLOPs
     label      where ours come from; "" where the figure around says it
     """
-    figure = figure or plt.figure(figsize=(5.4, 3.0), layout="constrained")
+    figure = figure or plt.figure(figsize=(6.4, 2.9), layout="constrained")
     cited = x == "parameters"
-    for axis, letter, (score, (name, least, most)) in zip(figure.subplots(1, 2), letters, SCORES.items(), strict=True):
+    for axis, letter, (score, (name, worst)) in zip(figure.subplots(1, 2), letters, SCORES.items(), strict=True):
         if cited:
             style.curves(axis, _cited_tcn(score), "parameters", score, "published", linestyle="none")
         style.curves(axis, published, x, score, "published")
         style.curves(axis, ours, x, score, "ours")
         axis.set(xscale="log", xlabel=COSTS[x], ylabel=name)
         axis.set_title(f"{letter})", loc="left")
-        _told_apart(axis, ours, x, score, least, most)
+        _told_apart(axis, ours, x, score, worst)
         if ours[f"{score}_mean"].isna().all():
             style.not_run(axis)
         if score == "auc":
             axis.axhline(THRESHOLD, **_THRESHOLD_LINE)
-    _legend(figure, ours, MODELS + ("TCN",) * cited, more={f"AUC {THRESHOLD}, good enough": _THRESHOLD_LINE})
+    more = {f"AUC {THRESHOLD}, good enough": _THRESHOLD_LINE}
+    style.legend(figure, [*MODELS, *["TCN"] * cited], ours, "auc", more=more)
     if label:
         style.origin(figure, label)
     return figure
 
 
 def branches(model, ours: pd.DataFrame, shown: Shown | None, label: str) -> Figure:
-    """Figure 4: a) the branch scheme, as this model has it; b) its prediction; c) true-positive rate at a low
-    false-positive rate, where published points are read off the picture.
+    """Figure 4: a) branches of this model; b) its prediction; c) true-positive rate at a low false-positive rate.
 
     model    a BranchELM
     ours     model, parameters, tp_mean, tp_std, seeds; where there are some, tp_error and budget
     shown    with a prediction; None where no model was trained
-    label    where ours come from
+    label    where ours come from; the published points of c are read off the picture
     """
     figure = plt.figure(figsize=(style.PAGE, 4.6), layout="constrained")
     above, below = figure.subfigures(2, 1, height_ratios=[1.35, 1])
@@ -103,7 +102,6 @@ def branches(model, ours: pd.DataFrame, shown: Shown | None, label: str) -> Figu
     left.set(xlabel="synapse along the dendrite", ylabel="branch", xlim=(0, model.input_size))
     sizes = rf"$d_\mathrm{{tree}}$ = {model.d_tree} branches, $d_\mathrm{{brch}}$ = {model.d_brch} synapses each"
     left.set_title(f"a) {sizes}", loc="left")
-
     published = _published_tp()
     style.curves(right, published, "parameters", "tp", "published")
     style.curves(right, ours, "parameters", "tp", "ours")
@@ -111,13 +109,10 @@ def branches(model, ours: pd.DataFrame, shown: Shown | None, label: str) -> Figu
     right.set_title("c) spikes found", loc="left")
     if ours.tp_mean.isna().all():
         style.not_run(right, y=0.05)
-    _legend(above, ours, published.model.unique(), published="published, read off the picture", score="tp")
-    _prediction(
-        *below.subplots(2, 1, sharex=True, height_ratios=[2, 1]),
-        shown,
-        "b) prediction of a simulation never trained on, in one go",
-    )
-    below.axes[1].set_xlabel("time (ms)")
+    style.legend(above, published.model, ours, "tp", published="published, read off the picture")
+    rows = below.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+    _prediction(*rows, shown, "b) prediction of a simulation never trained on, in one go")
+    rows[1].set_xlabel("time (ms)")
     style.origin(figure, label)
     return figure
 
@@ -130,11 +125,7 @@ def dynamics(model, shown: Shown | None, label: str, n_synapse: int = 20) -> Fig
     figure, axes = plt.subplots(
         5, 1, figsize=(style.PAGE, 7.6), sharex=True, height_ratios=[2, 1.4, 0.7, 1.6, 1.6], layout="constrained"
     )
-    if shown is None:
-        style.not_run(axes[0])
-    else:
-        raster(axes[0], shown)
-        axes[0].set_xlim(int(shown["start_ms"]), int(shown["stop_ms"]))
+    raster(axes[0], shown)
     axes[0].set_title("a) synaptic input: excitatory red, inhibitory blue", loc="left")
     _prediction(axes[1], axes[2], shown, "b) prediction and target")
     axes[3].set_title("c) synapse traces", loc="left")
@@ -145,20 +136,21 @@ def dynamics(model, shown: Shown | None, label: str, n_synapse: int = 20) -> Fig
         for axis in axes[3:]:
             style.not_run(axis)
         return figure
-
     inner = trace(model, shown)
     time, s, m = inner["time_ms"], inner["s"], inner["m"]
     chosen = np.sort(np.random.default_rng(0).choice(s.shape[1], min(n_synapse, s.shape[1]), replace=False))
     for colour, k in zip(sns.color_palette("husl", len(chosen)), chosen, strict=True):
-        axes[3].plot(time, s[:, k], lw=0.5, alpha=0.9, color=colour)
+        axes[3].plot(time, s[:, k], lw=0.5, alpha=0.9, color=colour, rasterized=True)
     axes[3].set(ylabel=r"$s$")
     axes[3].set_title(f"c) {len(chosen)} of {s.shape[1]} {inner['s_name']}", loc="left")
-    scale = plt.Normalize(*np.log10(inner["tau_m"][[0, -1]] if len(m.T) > 1 else [1, 100]))
-    colours = plt.get_cmap("viridis_r")
-    for k in np.argsort(-inner["tau_m"], kind="stable"):
-        axes[4].plot(time, m[:, k], lw=0.7, color=colours(scale(np.log10(inner["tau_m"][k]))))
+    tau_m = inner["tau_m"]
+    scale = plt.Normalize(np.log(tau_m.min()), np.log(tau_m.max()) + 1e-3)
+    for k in np.argsort(tau_m, kind="stable"):  # slow ones on top of fast ones
+        colour = plt.cm.viridis(0.9 * (1 - scale(np.log(tau_m[k]))))
+        axes[4].plot(time, m[:, k], lw=0.7, color=colour, rasterized=True)
     axes[4].set(ylabel=r"$m$")
-    axes[4].set_title(f"d) all {m.shape[1]} memory units", loc="left")
+    span = rf"$\tau_m$ from {tau_m.min():.2g} ms (light) to {tau_m.max():.3g} ms (dark)"
+    axes[4].set_title(f"d) all {m.shape[1]} memory units, {span}", loc="left")
     return figure
 
 
@@ -169,7 +161,7 @@ def sample(simulations: SimulationSet, n: int, start_ms: int, stop_ms: int) -> F
     return figure
 
 
-# ---- the stretch of a simulation that is shown ------------------------------------------------------------------------
+# ---- the stretch of a simulation that is shown ---------------------------------------------------------------------
 
 
 def stretch(simulations: SimulationSet, n: int, start_ms: int, stop_ms: int, model=None) -> Shown:
@@ -185,10 +177,8 @@ def stretch(simulations: SimulationSet, n: int, start_ms: int, stop_ms: int, mod
         "spike": (spike[spike >= lead] - lead).astype(np.uint16),
         "soma": voltage[lead:].astype(np.float16),
     }
-    if model is None:
-        return shown
-    run = trace(model, shown)
-    return shown | {"p": run["p"].astype(np.float16), "v": run["voltage"].astype(np.float16)}
+    run = {} if model is None else trace(model, shown)
+    return shown | {short: run[name].astype(np.float16) for short, name in (("p", "p"), ("v", "voltage")) if run}
 
 
 @torch.no_grad()
@@ -214,7 +204,7 @@ def trace(model, shown: Shown) -> dict[str, np.ndarray]:
 
 
 def liveliest(simulations: SimulationSet, span_ms: int, least_ms: int = LEAD_MS) -> tuple[int, int]:
-    """Simulation and start (ms) of the span whose number of output spikes is nearest to 8: neither silent nor a burst."""
+    """Simulation and start (ms) of the span with nearest to 8 output spikes: neither silent nor a burst."""
     best = (float("inf"), 0, least_ms)
     for n in range(len(simulations)):
         spike, _ = simulations.targets(n)
@@ -228,27 +218,28 @@ def liveliest(simulations: SimulationSet, span_ms: int, least_ms: int = LEAD_MS)
 # ---- parts of figures -----------------------------------------------------------------------------------------------
 
 
-def raster(axis: Axes, shown: Shown) -> None:
-    """Input spikes from start_ms on, a dot each: excitatory red, inhibitory blue."""
+def raster(axis: Axes, shown: Shown | None, size: float = 0.25) -> None:
+    """Input spikes from start_ms on, a dot each, of this size (points^2): excitatory red, inhibitory blue."""
+    axis.set(ylabel="synapse", ylim=(0, N_CHANNELS))
+    if shown is None:
+        style.not_run(axis)
+        return
     time = shown["time"].astype(int) - int(shown["lead_ms"])
     now = time >= 0
     time, channel = time[now] + int(shown["start_ms"]), shown["channel"][now]
     excitatory = channel_sign(channel) > 0
     for chosen, colour in ((excitatory, style.EXCITATORY), (~excitatory, style.INHIBITORY)):
-        axis.scatter(time[chosen], channel[chosen], s=0.25, color=colour, lw=0, rasterized=True)
-    axis.set(ylabel="synapse", ylim=(0, N_CHANNELS))
+        axis.scatter(time[chosen], channel[chosen], s=size, color=colour, lw=0, rasterized=True)
+    axis.set_xlim(int(shown["start_ms"]), int(shown["stop_ms"]))
 
 
 def _input_and_soma(figure: FigureBase, shown: Shown | None, title: str) -> None:
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     above.set_title(title, loc="left")
     below.set(xlabel="time (ms)", ylabel="soma (mV)")
-    if shown is None:
-        style.not_run(above)
-        return
-    raster(above, shown)
-    below.plot(np.arange(shown["start_ms"], shown["stop_ms"]), shown["soma"], color=style.TARGET, lw=0.7)
-    below.set_xlim(int(shown["start_ms"]), int(shown["stop_ms"]))
+    raster(above, shown, size=0.12)
+    if shown is not None:
+        below.plot(np.arange(shown["start_ms"], shown["stop_ms"]), shown["soma"], color=style.TARGET, lw=0.7)
 
 
 def _prediction(above: Axes, below: Axes, shown: Shown | None, title: str) -> None:
@@ -271,12 +262,6 @@ def _prediction(above: Axes, below: Axes, shown: Shown | None, title: str) -> No
 _THRESHOLD_LINE = {"color": style.COLORS["TCN"], "linewidth": 0.8, "linestyle": ":", "zorder": 0}
 
 
-def _legend(figure, ours, models, published="published", score="auc", more={}) -> None:
-    ran = ours.dropna(subset=[f"{score}_mean"])
-    looks = ["ours", published] if style.fullest(ran).all() else ["ours", "ours, of fewer steps", published]
-    style.legend(figure, models, looks, missing=set(MODELS) - set(ran.model), more=more)
-
-
 def _cited_tcn(score: str) -> pd.DataFrame:
     points = style.read_off("Fig 2", {"rmse": "b", "auc": "c"}[score])
     return points.rename(columns={"x": "parameters", "value": f"{score}_mean"})
@@ -290,22 +275,24 @@ def _published_tp() -> pd.DataFrame:
     return points.assign(parameters=np.where(points.varied == "parameters", points["size"], sizes.reindex(named)))
 
 
-def _told_apart(axis: Axes, ours: pd.DataFrame, x: str, score: str, least: float, most: float) -> None:
+def _told_apart(axis: Axes, ours: pd.DataFrame, x: str, score: str, worst: float) -> None:
     """Keep an axis where models are told apart; one of ours outside is marked at the edge with its value."""
     values = ours[f"{score}_mean"]
-    outside = ours[(values < least) | (values > most)]
+    upward = score == "rmse"  # what is worse lies above
+    outside = ours[values > worst if upward else values < worst]
     if outside.empty or len(outside) == values.notna().sum():
         return
-    edge = {"rmse": most, "auc": least}[score]  # the worse end
-    axis.set_ylim(**{"top" if score == "rmse" else "bottom": edge})
-    for row in outside.itertuples():
+    axis.set_ylim(**{"top" if upward else "bottom": worst})
+    axis.margins(x=0.12)
+    for i, (where, value, model) in enumerate(zip(outside[x], outside[f"{score}_mean"], outside.model, strict=True)):
+        away = 11 + 9 * (i % 2)  # points: neighbours do not write over each other
         axis.annotate(
-            f"{getattr(row, f'{score}_mean'):.2f}",
-            (getattr(row, x), edge),
-            (0, -12 if score == "rmse" else 9),
+            f"{value:.3g}",
+            (where, worst),
+            (3, -away - 3 if upward else away),
             textcoords="offset points",
-            ha="center",
+            ha="right",
             fontsize=style.SMALL,
-            color=style.COLORS[row.model],
-            arrowprops={"arrowstyle": "->", "color": style.COLORS[row.model]},
+            color=style.COLORS[model],
+            arrowprops={"arrowstyle": "->", "color": style.COLORS[model]},
         )

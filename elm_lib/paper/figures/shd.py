@@ -40,7 +40,7 @@ def default(table: pd.DataFrame, label: str) -> Figure:
     sweeps(axes, table, "abc", chance=1 / 20)
     for axis in axes:
         axis.label_outer()
-    _legend(figure, table)
+    style.legend(figure, table.model, table, "test_accuracy", more={"chance": style.LOOKS["chance"]})
     style.origin(figure, label)
     return figure
 
@@ -64,7 +64,7 @@ def adding(
     sweeps([axes[0, 1], axes[0, 2], axes[1, 0]], table, "bcd", chance=0.1)
     ablation(axes[1, 1], by_d_m, "e", r"$d_m$", ticks=(1, 3, 10, 30, 100, 300))
     ablation(axes[1, 2], by_tau_m, "f", r"longest $\tau_m$ (ms)", ticks=(10, 30, 100, 300, 1000))
-    _legend(figure, table)
+    style.legend(figure, table.model, table, "test_accuracy", more={"chance": style.LOOKS["chance"]})
     style.origin(figure, label)
     return figure
 
@@ -107,7 +107,7 @@ def sweeps(axes: Sequence[Axes], table: pd.DataFrame, letters: Sequence[str], ch
 
 
 def ablation(axis: Axes, found: pd.DataFrame, letter: str, name: str, ticks: Sequence[int]) -> None:
-    """Figure 5 e or f: test accuracy of the ELM at 2 ms over one of its sizes; published points are read off the picture."""
+    """Figure 5 e or f: test accuracy of the ELM at 2 ms. Published points are read off the picture."""
     published = style.read_off("Fig 5", letter).rename(columns={"x": "size", "value": "test_mean"})
     style.curves(axis, published.assign(model="ELM"), "size", "test", "published")
     ours = found.rename(columns={"mean": "test_mean", "std": "test_std", "error": "test_error"})
@@ -130,11 +130,3 @@ def _log_ticks(axis: Axes, ticks: Sequence[int]) -> None:
     axis.set_xscale("log")
     axis.set_xticks(ticks, [str(tick) for tick in ticks], minor=False)
     axis.minorticks_off()
-
-
-def _legend(figure: Figure, table: pd.DataFrame) -> None:
-    ran = table.dropna(subset=[f"{split}_accuracy_mean" for split in SPLITS], how="all")
-    looks = ["ours", "published", "chance"]
-    if not style.fullest(ran).all():
-        looks.insert(1, "ours, of fewer steps")
-    style.legend(figure, table.model, looks, missing=set(table.model) - set(ran.model))

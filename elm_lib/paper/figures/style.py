@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pandas as pd
 import seaborn as sns
@@ -15,7 +16,7 @@ from matplotlib.lines import Line2D
 
 from elm_lib.paper.verdict import PUBLISHED
 
-# The paper's colours are seaborn's colorblind palette. TCN and SNN are both red there; no figure shows the two together.
+# The paper's colours are seaborn's colorblind palette. TCN and SNN are both red there: no figure shows both.
 _BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _YELLOW, _LIGHT_BLUE = sns.color_palette(
     "colorblind"
 ).as_hex()
@@ -128,11 +129,12 @@ def fullest(table: pd.DataFrame) -> pd.Series:
     """Whether each row has the largest budget of its model; all have where the table knows no budgets."""
     if "budget" not in table:
         return pd.Series(True, table.index)
-    return (table.budget == table.groupby("model").budget.transform("max")) | table.budget.isna()
+    most = table.groupby("model").budget.transform("max")
+    return table.budget.isna() | (table.budget >= most * (1 - 1e-6))  # budgets are quotients
 
 
 def read_off(figure: str, panel: str = "") -> pd.DataFrame:
-    """Points of a published figure, read off its picture: model, varied, x, score, value. E.g. `read_off("Fig 4", "c")`."""
+    """Points of a published figure, read off its picture: model, varied, x, score, value. E.g. ("Fig 4", "c")."""
     points = pd.read_csv(PUBLISHED / "published_figures.csv", keep_default_na=False)
     points = points[(points.figure == figure) & (points.panel == panel)]
     return points.rename(columns={"value_read_off_the_picture": "value"}).reset_index(drop=True)
@@ -140,33 +142,35 @@ def read_off(figure: str, panel: str = "") -> pd.DataFrame:
 
 def legend(
     figure: FigureBase,
-    models: Iterable[str],
-    looks: Iterable[str],
-    missing: Iterable[str] = (),
-    more: Mapping[str, dict] = {},
+    models: Iterable[str] = (),
+    ours: pd.DataFrame | None = None,
+    score: str = "",
+    published: str = "published",
+    more: Mapping[str, dict] = MappingProxyType({}),
 ) -> None:
     """One legend below a figure: a colour each model, then a mark each look, in grey.
 
-    models   in any order; drawn in that of `COLORS`. A TCN is only cited.
-    missing  those of the models that have no run
-    looks    names of `LOOKS`, or "published, read off the picture"
-    more     further marks by name, as matplotlib's `Line2D` takes them
+    models     in any order; drawn in that of `COLORS`. A TCN is only cited
+    ours       the table that was drawn: models without a value of `score` in it are said not to have run
+    published  how the published points are named
+    more       further marks by name, as matplotlib's `Line2D` takes them
     """
-    missing, models, handles = set(missing), set(models), []
-    for model in COLORS:
-        if model in models:
-            note = " (cited)" if model == "TCN" else " (not run)" if model in missing else ""
-            handles.append(Line2D([], [], color=COLORS[model], linewidth=3, label=f"{model}{note}"))
-    for name, look in ({name: LOOKS[name.split(", read")[0]] for name in looks} | more).items():
+    looks, ran = dict(more), set()
+    if ours is not None:
+        kept = ours.dropna(subset=[f"{score}_mean"])
+        names = ["ours", *["ours, of fewer steps"] * (not fullest(kept).all())]
+        looks = {name: LOOKS[name] for name in names} | {published: LOOKS["published"]} | looks
+        ran = set(kept.model)
+    handles = []
+    for model in (model for model in COLORS if model in set(models)):
+        note = " (cited)" if model == "TCN" else "" if model in ran else " (not run)"
+        handles.append(Line2D([], [], color=COLORS[model], linewidth=3, label=f"{model}{note}"))
+    for name, look in looks.items():
         look = {"color": "grey", "markeredgecolor": "w", "markeredgewidth": 0.75} | look
         handles.append(Line2D([], [], label=name, **look))
-    figure.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=min(len(handles), 4 if figure.bbox.width < 5.5 * figure.dpi else 8),
-        columnspacing=1.2,
-        handlelength=2.0,
-    )
+    # as many in a line as there is room for
+    columns = len(handles) if len(handles) < 6 else min(len(handles), int(figure.bbox.width / figure.dpi / 0.9), 8)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=2.0)
 
 
 def origin(figure: FigureBase, text: str) -> None:

@@ -1,0 +1,82 @@
+"""From the input to the memory: synapse weights, traces, branches and the first layer's input half, for all t at once.
+
+None of it depends on the memory, so nothing here runs step by step but the filter of the traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from elm_lib.kernels.affine import affine
+from elm_lib.kernels.spikes import Spikes, decayed_sum, filtered_projection, thinned
+from elm_lib.kernels.traces import filter_traces
+
+
+def weighted(x: Tensor, w_s: Tensor) -> Tensor:
+    """w_s * x with w_s (S,); or summed over the inputs of each branch with w_s (C, S): (.., C) -> (.., S)."""
+    return w_s * x if w_s.dim() == 1 else x @ w_s
+
+
+def branch_sums(s: Tensor, d_brch: int) -> Tensor:
+    """Traces added up over the d_brch synapses of each branch: (.., S) -> (.., S / d_brch)."""
+    return s if d_brch == 1 else s.unflatten(-1, (-1, d_brch)).sum(-1)
+
+
+def branch_weights(w_s: Tensor, source: Tensor, branch: Tensor, inputs: int, branches: int) -> Tensor:
+    """Weights of the branches' sums, (inputs, branches), of synapses (n,) that read a source each and lie on a branch each.
+
+    Synapses of the same source and branch add up.
+    """
+    flat = w_s.new_zeros(inputs * branches).index_add(0, source * branches + branch, w_s)
+    return flat.view(inputs, branches)
+
+
+def input_half(
+    x: Tensor | Spikes, s_0: Tensor, rate: Tensor, w_s: Tensor, d_brch: int, w_1: Tensor, b_1: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What the MLP's first layer gets from the synapses.
+
+    x        (B, T, C)          input
+    s_0      (B, S)             traces before the first step
+    rate     () or (S,)         delta_t / tau_s
+    w_s      (S,) or (C, S)     see `weighted`
+    d_brch                      traces that a branch adds up: see `branch_sums`
+    w_1, b_1 (d_1, S / d_brch)  the columns of the first layer that read them, and its bias
+    Returns  (T, B, d_1), and the traces after the last step, (B, S)
+
+    A filter with one rate commutes with every sum. So x can be projected to the layer first and filtered there. That is
+    faster where the layer is narrower than the traces, and x long enough to pay for the matrix from inputs to layer.
+    """
+    batch, steps, inputs = x.shape
+    if rate.numel() == 1 and len(b_1) < w_1.shape[1] and batch * steps >= inputs:
+        x, last = thinned(x), torch.exp(-rate * steps) * s_0
+        to_layer = w_s.unsqueeze(1) * w_1.T if w_s.dim() == 1 else w_s @ w_1.T
+        s = weighted(decayed_sum(x, rate), w_s) + last
+        return filtered_projection(x, to_layer, s_0 @ w_1.T, rate, b_1).transpose(0, 1), s
+    if w_s.dim() == 1:
+        traces = filter_traces(weighted(x if isinstance(x, Tensor) else x.dense(), w_s), s_0, rate)
+    else:
+        traces = filtered_projection(thinned(x), w_s, s_0, rate)
+    return affine(branch_sums(traces, d_brch).transpose(0, 1), w_1, b_1), traces[:, -1]
+
+
+def in_stretches(
+    run: Callable, x: Tensor | Spikes, s: Tensor, m: Tensor, steps: int | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """run(x, s, m) -> output (T, B, .), s, m in stretches of so many steps of x (B, T, C); None: in one go.
+
+    Backward runs each stretch once more, and holds the activations of one at a time.
+    """
+    if steps is None:
+        return run(x, s, m)
+    outputs = []
+    for t in range(0, x.shape[1], steps):
+        end = min(t + steps, x.shape[1])
+        piece = x[:, t:end] if isinstance(x, Tensor) else x.window(t, end)
+        y, s, m = checkpoint(run, piece, s, m, use_reentrant=False, preserve_rng_state=False)
+        outputs.append(y)
+    return torch.cat(outputs), s, m
