@@ -77,12 +77,14 @@ def cell(
     else:
         distance, tolerance = failed_below - ours, failed_below - published
         note = _join(note, "published at chance: ours is judged on whether it is at chance too")
+    scored = not (math.isnan(ours) and len(point.kept))  # a test set without a spike, say, has no AUC
+    untrained = failed_below is not None and distance >= 0 and origin.budget < FULL
     verdict = judge(
         distance=distance,
         error=error,
         budget=origin.budget,
         likeness=origin.likeness(dataset),
-        silent=failed_below is not None and distance >= 0 and origin.budget < FULL,
+        silent=untrained or not scored,
     )
     return Verdict(
         claim=claim,
@@ -95,7 +97,7 @@ def cell(
         sampling_error=error,
         seeds=len(point.kept),
         tolerance=tolerance,
-        note=_join(note, _diverged([point])),
+        note=_join(note, _diverged([point]), "" if scored else "no score on this test set"),
     )
 
 

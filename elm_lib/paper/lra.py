@@ -230,8 +230,8 @@ def _cells_of_ablations(runs: Runs, params: Params, profile: str) -> list[Verdic
             for value, theirs in lines[f"{split}_published"].items():
                 item = f"{size}={value:g} {split} accuracy{' (%)' if unit == 100 else ''}"
                 point, tolerance = largest(runs, experiment, value), tolerances[value]
-                where = {"dataset": "lra", "profile": profile}
-                rows.append(cell(claim, item, theirs, point, score_of(split, unit), tolerance, **where))
+                score = score_of(split, unit)
+                rows.append(cell(claim, item, theirs, point, score, tolerance, dataset="lra", profile=profile))
         for value, theirs in lines.get("parameters_published", pd.Series(dtype=float)).items():
             ours = counts(params, experiment, _as_written(params, experiment, value))[0]
             rows.append(count(claim, f"{size}={value:g} parameters", theirs, ours, 0.05, profile=profile))

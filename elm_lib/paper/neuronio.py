@@ -189,8 +189,18 @@ def _cells(runs: Runs, params: Params, profile: str) -> list[Verdict]:
             item, point = f"{model} {SIZE[model]}={size}", largest(runs, experiment, size)
             for name, (shown, score, column, _) in SCORES.items():
                 tolerance = tolerances[name][size]
-                where = {"dataset": "neuronio", "profile": profile}
-                rows.append(cell(claim, f"{item} {shown}", line[column], point, score, tolerance, **where))
+                rows.append(
+                    cell(
+                        claim,
+                        f"{item} {shown}",
+                        line[column],
+                        point,
+                        score,
+                        tolerance,
+                        dataset="neuronio",
+                        profile=profile,
+                    )
+                )
             for (name, (column, relative)), ours in zip(COUNTS.items(), counts(params, experiment, size), strict=True):
                 rows.append(count(claim, f"{item} {name}", line[column], ours, relative, profile=profile))
     return rows

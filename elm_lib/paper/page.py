@@ -44,7 +44,7 @@ def markdown(verdicts: pd.DataFrame) -> str:
 def _line(row: pd.Series) -> dict[str, str]:
     """A row as read: the sampling error beside ours, both budgets of a comparison, the note beside the item."""
     budgets = [row.budget] if pd.isna(row.budget_theirs) else [row.budget_ours, row.budget_theirs]
-    ours = "diverged" if pd.isna(row.ours) else f"{row.ours:.5g}"
+    ours = "none" if pd.isna(row.ours) else f"{row.ours:.5g}"
     known = pd.notna(row.sampling_error) and row.sampling_error != NOT_KNOWN
     return {
         "item": row["item"] + (f" ({row.note})" if isinstance(row.note, str) and row.note else ""),

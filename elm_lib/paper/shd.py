@@ -185,7 +185,7 @@ def _claims_on(name: str, title: str, chance: float) -> list[Claim]:
         Claim(
             models=("Branch-ELM", "Branch-ELM"),
             bins=(fine, (10, 20)),
-            text=f"{title}: accuracy of Branch-ELM at 1 to 4 ms less that at 10 to 20 ms: kept within the tolerance",
+            text=f"{title}: Branch-ELM keeps its accuracy at fine bins: that at 1 to 4 ms less that at 10 to 20 ms",
             margin=_difference,
             tolerance=0.05,
         ),
@@ -214,15 +214,15 @@ def _claims_on(name: str, title: str, chance: float) -> list[Claim]:
         Claim(
             models=(model, "ELM"),
             bins=(bins, bins),
-            text=f"{title}: chance less {says}: at chance within the tolerance, where the ELM is above",
+            text=f"{title}: {model} at chance {says}, and ELM above: chance less its accuracy",
             margin=lambda fails, elm: chance - fails,
             tolerance=NEAR_CHANCE,
             over=over,
             says_failure=True,
         )
         for model, bins, over, says in (
-            ("LSTM", below_10, "mean", "mean accuracy of LSTM below 10 ms"),
-            ("SNN", every, "max", "best accuracy of SNN from 10 ms on"),
+            ("LSTM", below_10, "mean", "below 10 ms"),
+            ("SNN", every, "max", "at every bin"),
         )
     ]
     return [*found, *failures]

@@ -54,9 +54,7 @@ def test_published_values_reproduce_themselves(table):
     cells = found[found.budget_theirs == ""]
     assert not (pd.to_numeric(cells.tolerance) < 0).any()
     claims = found[(found.budget_theirs != "") & (found.published != "")]
-    assert np.allclose(
-        claims.published.astype(float), claims.ours.astype(float), atol=1e-9
-    )
+    assert np.allclose(claims.published.astype(float), claims.ours.astype(float), atol=1e-9)
 
 
 @pytest.mark.parametrize("column", ["test_accuracy", "test_released_auc"])
