@@ -12,7 +12,7 @@ from elm_lib.experiments.config import Params
 from elm_lib.paper import tables
 from elm_lib.paper.claims import Score, cell, count
 from elm_lib.paper.counts import counts
-from elm_lib.paper.points import Runs, fullest, largest
+from elm_lib.paper.points import Runs, fullest, largest, table_of
 from elm_lib.paper.verdict import PUBLISHED, Verdict, separation
 
 GROUPS = ("lra", "lra_pathfinder")
@@ -82,7 +82,7 @@ def averages(runs: pd.DataFrame, unit: float = 100) -> pd.DataFrame:
 
 def table_1(runs: Runs) -> pd.DataFrame:
     """Table 1: a row each model and data set, published beside ours; `note` marks the models that are only cited."""
-    ours = [averages(runs[experiment]).assign(model=model) for model, experiment in MODELS.items()]
+    ours = [averages(table_of(runs, experiment)).assign(model=model) for model, experiment in MODELS.items()]
     ours = pd.concat([frame for frame in ours if len(frame)] or ours).rename(columns={"size": "name"})
     both = published().merge(ours.astype({"name": str}), on=["model", "name"], how="left")
     both["note"] = np.where(both.model.isin(PUBLISHED_ONLY), "published only", "")
@@ -95,7 +95,7 @@ def table_1(runs: Runs) -> pd.DataFrame:
 def ablation(runs: Runs, name: str) -> pd.DataFrame:
     """Table S5, S6 or S7: a row each size, published beside ours."""
     experiment, _, size, unit, _ = ABLATIONS[name]
-    ours = averages(runs[experiment], unit).rename(columns={"size": size})
+    ours = averages(table_of(runs, experiment), unit).rename(columns={"size": size})
     both = published_ablation(name).astype({size: float}).merge(ours.astype({size: float}), on=size, how="outer")
     return both.sort_values(size).reset_index(drop=True)
 

@@ -10,7 +10,7 @@ from elm_lib.experiments.config import Params
 from elm_lib.paper import tables
 from elm_lib.paper.claims import Score, cell, claim_row, count, not_run
 from elm_lib.paper.counts import counts
-from elm_lib.paper.points import Runs, fullest, largest
+from elm_lib.paper.points import Runs, fullest, largest, table_of
 from elm_lib.paper.verdict import PUBLISHED, Claim, Verdict, separation
 
 MODELS = {
@@ -116,7 +116,7 @@ def tables_neuronio(runs: Runs, params: Params) -> dict[str, tables.Table]:
     """tabS4, tabS8, tabS9, tabS10: the long form and the one that looks like the paper's."""
     found = {"tabS4": _tiny(params)}
     for experiment, (claim, model) in MODELS.items():
-        long = neuronio_table(runs[experiment], model)
+        long = neuronio_table(table_of(runs, experiment), model)
         for row, size in enumerate(long["size"]):
             long.loc[row, ["parameters", "flops"]] = counts(params, experiment, size)
         found[f"tab{claim.split()[1]}"] = tables.Table(long, _shown(long, model))

@@ -11,7 +11,7 @@ from elm_lib.experiments.config import Params
 from elm_lib.paper import tables
 from elm_lib.paper.claims import Score, cell, claim_row, count
 from elm_lib.paper.counts import counts
-from elm_lib.paper.points import Runs, fullest, largest
+from elm_lib.paper.points import Runs, fullest, largest, table_of
 from elm_lib.paper.verdict import PUBLISHED, Claim, Verdict, separation
 
 MODELS = {"branch_elm": "Branch-ELM", "elm": "ELM", "lstm": "LSTM", "snn": "SNN"}
@@ -45,7 +45,7 @@ def table(runs: Runs, name: str) -> pd.DataFrame:
     """
     ours = []
     for experiment, model in zip(EXPERIMENTS[name], MODELS.values(), strict=True):
-        for bin_ms, group in fullest(runs[experiment]).groupby("size"):
+        for bin_ms, group in fullest(table_of(runs, experiment)).groupby("size"):
             gone = group.diverged.astype(bool)
             kept = group[~gone]
             line = {

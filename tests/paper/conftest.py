@@ -35,10 +35,10 @@ def made():
 
 @pytest.fixture(scope="session")
 def nothing(params):
-    """No finished run of any experiment."""
+    """No finished run of any experiment; one that the profile does not plan has no table at all."""
     types = {name: bool if name == "diverged" else object for name in RUN_COLUMNS}
     empty = pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in types.items()})
-    return {name: empty.copy() for name in params.experiments}
+    return {name: empty.copy() for name in params.experiments if name != "lra_pathfinder_s5"}
 
 
 @pytest.fixture(scope="session")
