@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -152,6 +152,7 @@ class Claim:
     tolerance   how far below 0 the margin may lie
     learned     sides that must have learned something, or the claim says nothing
     seeds       mean or max: what is taken over the seeds of a point
+    whole       every one of its sizes is needed
     says_failure   the first side is said to have failed: it need not have learned
     Sides of the same bins use those bins that all of them ran.
     """
@@ -166,7 +167,7 @@ class Claim:
     seeds: str = "mean"
     says_failure: bool = False
     note: str = ""
-    whole: bool = field(default=False)  # every one of its sizes is needed
+    whole: bool = False
 
 
 def judge(
