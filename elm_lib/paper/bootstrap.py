@@ -1,11 +1,12 @@
 """Sampling error of a test score: the spread of the score over test sets drawn again from the one there is.
 
-A test set of n simulations (or words) is one draw of many possible ones. The bootstrap draws n of the n with replacement, 1,000
-times, and scores each draw (Efron 1979, doi:10.1214/aos/1176344552). Two runs with test sets of one size are drawn alike, so the
-spread of the difference of their replicates is the paired one. Draws follow from a fixed seed: the same files give the same error.
+A test set of n simulations (or words) is one draw of many possible ones. The bootstrap draws n of the n with
+replacement, 1,000 times, and scores each draw (Efron 1979, doi:10.1214/aos/1176344552). Test sets of one size are drawn
+alike, so the spread of a difference of two runs' replicates is the paired one. Draws follow from a fixed seed: the same
+files give the same error.
 
-Replicates come from the npz that a run keeps, not from its model: `elm_lib.datasets.neuronio.statistics` of each simulation, or for
-digits and the Long Range Arena `right`, (n,) bool: whether each word was named right.
+Replicates come from the npz that a run keeps, not from its model: `elm_lib.datasets.neuronio.statistics` of each
+simulation; for digits and the Long Range Arena `right`, bool (n,): whether each word was named right.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def accuracy(right: np.ndarray) -> np.ndarray:
 def neuronio(kept: dict[str, np.ndarray], *, released: bool) -> dict[str, np.ndarray]:
     """AUC, true-positive rates and RMSE (mV) in each draw of simulations, (RESAMPLES,) each.
 
-    released: predicted voltages are shifted and scaled to the target's mean and standard deviation over the whole draw, and
-    simulations of more than 24 output spikes are left out, as in `elm_lib.datasets.neuronio.metrics.score`.
+    released: as in `elm_lib.datasets.neuronio.metrics.score`, predicted voltages are shifted and scaled to the target's
+    mean and standard deviation over the draw, and simulations of more than 24 output spikes are left out.
     """
     weight = draws(len(kept["sums"])).astype(np.float64)
     counted = weight * (kept["spikes"] <= MOST_SPIKES) if released else weight
@@ -97,7 +98,7 @@ def _rescaling(n, v, vv, y, yy, vy) -> tuple[np.ndarray, np.ndarray]:
 
 
 def error(values: np.ndarray | None) -> float | None:
-    """Sampling error: the standard deviation of replicates; None where they are not known, or most of them are no number."""
+    """Sampling error: the standard deviation of replicates; None where they are not known or most are no number."""
     if values is None or np.isnan(values).mean() > 0.5:
         return None
     return float(np.nanstd(values))

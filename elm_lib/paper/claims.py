@@ -64,8 +64,8 @@ def cell(
 
     point          the runs behind ours, None when there are none
     seeds          mean or max: what the published number is over its seeds
-    failed_below   where the published model learned nothing: the score below which ours has learned nothing either. Then that is
-                   what is judged, and only with the full budget, as everything that has not been trained fails
+    failed_below   where the published model learned nothing: the score below which ours has learned nothing either.
+                   Then that is judged, and only with the full budget, as everything that has not been trained fails
     """
     if point is None:
         return not_run(claim, item, published, profile=profile, tolerance=tolerance, note=note)
@@ -77,23 +77,27 @@ def cell(
     else:
         distance, tolerance = failed_below - ours, failed_below - published
         note = _join(note, "published at chance: ours is judged on whether it is at chance too")
+    scored = not (math.isnan(ours) and len(point.kept))  # a test set without a spike, say, has no AUC
+    untrained = failed_below is not None and distance >= 0 and origin.budget < FULL
     verdict = judge(
         distance=distance,
         error=error,
         budget=origin.budget,
         likeness=origin.likeness(dataset),
-        silent=failed_below is not None and distance >= 0 and origin.budget < FULL,
+        silent=untrained or not scored,
     )
-    std = score.unit * point.std(score.column)
-    found = {"ours": ours, "std": std, "seeds": len(point.kept), "tolerance": tolerance, "sampling_error": error}
     return Verdict(
         claim=claim,
         item=item,
         verdict=verdict,
         origin=origin,
         published=published,
-        note=_join(note, _diverged([point])),
-        **found,
+        ours=ours,
+        std=score.unit * point.std(score.column),
+        sampling_error=error,
+        seeds=len(point.kept),
+        tolerance=tolerance,
+        note=_join(note, _diverged([point]), "" if scored else "no score on this test set"),
     )
 
 
@@ -148,51 +152,41 @@ def claim_row(
     theirs = [{size: published.get((model, size), math.nan) for size in bins} for model, bins in _sides(claim)]
     expected = claim.margin(*(_over(claim, list(values.values())) for values in theirs))
     available = [{size: points(runs, experiments[model], size) for size in bins} for model, bins in _sides(claim)]
-    chosen = choose(available, claim)
-    if chosen is None:
+    sides = choose(available, claim)
+    if sides is None:
         return not_run(label, claim.text, expected, profile=profile, tolerance=claim.tolerance, note=claim.note)
-    every = [point for side in chosen for point in side.values()]
-    values = [_over(claim, [score.unit * p.value(score.column, claim.seeds) for p in s.values()]) for s in chosen]
-    margin = claim.margin(*values)
-    error = _paired_error(claim, chosen, score)
+    every = [point for side in sides for point in side.values()]
     origin = Origin.join([point.origin for point in every])
-    budgets = [min(point.origin.budget for point in side.values()) for side in chosen]
-    others = [budget for model, budget in zip(claim.models, budgets, strict=True) if model != claim.models[0]]
-    distance, notes = margin + claim.tolerance, [claim.note, _bins_note(claim, chosen), _diverged(every)]
-    learned = [score.learned(model, side) for model, side in zip(claim.models, chosen, strict=True)]
-    silent = False
-    for index in claim.learned:
-        model = claim.models[index]
-        expected_failure = not score.learned_published(model, theirs[index]) and origin.budget >= FULL
-        if not learned[index] and not expected_failure:
-            silent = True
-            notes.append(f"{model} learned nothing")
-    if not learned[0] and not claim.says_failure:
-        distance = math.nan  # to be better than nothing, it must be something
-    if others and distance >= 0 and _unfair(claim, budgets[0], min(others)):
-        silent = True
-        notes.append(f"{claim.models[not claim.says_failure]} had fewer optimiser steps")
-    verdict = judge(
-        distance=distance,
-        error=error,
-        budget=origin.budget,
-        likeness=origin.likeness(dataset),
-        comparison=True,
-        silent=silent,
-    )
+    margin = float(claim.margin(*(_over(claim, _values(score, side, claim)) for side in sides)))
+    error = _paired_error(claim, sides, score)
+    distance = margin + claim.tolerance
+    if not claim.says_failure and not score.learned(claim.models[0], sides[0]):
+        distance = math.nan  # to be better than another, it must be something
+    budgets = [min(point.origin.budget for point in side.values()) for side in sides]
+    other = min((b for model, b in zip(claim.models, budgets, strict=True) if model != claim.models[0]), default=None)
+    reasons = _learned_nothing(claim, sides, theirs, score, origin)
+    if other is not None and distance >= 0 and _unfair(claim, budgets[0], other):
+        reasons.append(f"{claim.models[not claim.says_failure]} had fewer optimiser steps")
     return Verdict(
         claim=label,
         item=claim.text,
-        verdict=verdict,
+        verdict=judge(
+            distance=distance,
+            error=error,
+            budget=origin.budget,
+            likeness=origin.likeness(dataset),
+            comparison=True,
+            silent=bool(reasons),
+        ),
         origin=origin,
         published=expected,
-        ours=float(margin),
+        ours=margin,
         tolerance=claim.tolerance,
         seeds=min(len(point.kept) for point in every),
         sampling_error=error,
-        budget_ours=budgets[0] if others else math.nan,
-        budget_theirs=min(others) if others else math.nan,
-        note=_join(*notes),
+        budget_ours=math.nan if other is None else budgets[0],
+        budget_theirs=math.nan if other is None else other,
+        note=_join(claim.note, _bins_note(claim, sides), _diverged(every), *reasons),
     )
 
 
@@ -224,6 +218,24 @@ def _sides(claim: Claim):
 
 def _over(claim: Claim, values: list) -> Any:
     return getattr(np, claim.over)(np.stack([np.asarray(value, float) for value in values]), axis=0)
+
+
+def _values(score: Score, side: Side, claim: Claim) -> list[float]:
+    return [score.unit * point.value(score.column, claim.seeds) for point in side.values()]
+
+
+def _learned_nothing(claim: Claim, sides: list[Side], theirs: list[dict], score: Score, origin: Origin) -> list[str]:
+    """Which sides learned nothing, though the claim says something only if they did.
+
+    With the full budget, a model that learned nothing in the paper either is no surprise.
+    """
+    found = []
+    for index in claim.learned:
+        model = claim.models[index]
+        failed_too = origin.budget >= FULL and not score.learned_published(model, theirs[index])
+        if not score.learned(model, sides[index]) and not failed_too:
+            found.append(f"{model} learned nothing")
+    return found
 
 
 def _paired_error(claim: Claim, sides: list[Side], score: Score) -> float | None:

@@ -1,7 +1,7 @@
 """How many numbers of a results folder equal a committed reference.
 
-python -m elm_lib.paper.compare RESULTS REFERENCE.csv            one line: how many are equal, and the largest difference
-python -m elm_lib.paper.compare RESULTS REFERENCE.csv --write    make RESULTS the reference
+python -m elm_lib.paper.compare RESULTS REFERENCE.csv            a line: how many are equal, the largest difference
+python -m elm_lib.paper.compare RESULTS REFERENCE.csv --write    RESULTS becomes the reference
 """
 
 from __future__ import annotations

@@ -16,7 +16,10 @@ from elm_lib.models.registry import build
 
 
 def counts(params: Params, experiment: str, size, **changes: Any) -> tuple[int, int]:
-    """Trainable parameters, and FLOPs of one sample, of an experiment's model at a size; changes: arguments of it that differ."""
+    """Trainable parameters, and FLOPs of one sample, of an experiment's model at a size.
+
+    changes: arguments of the model that differ
+    """
     found = params.experiment(experiment)
     model = found.model_at(size) | changes
     return _counts(found.data, json.dumps(found.options_at(size)), json.dumps(model))

@@ -10,7 +10,7 @@ from elm_lib.experiments.config import Params
 from elm_lib.paper import tables
 from elm_lib.paper.claims import Score, cell, claim_row, count, not_run
 from elm_lib.paper.counts import counts
-from elm_lib.paper.points import Runs, fullest, largest
+from elm_lib.paper.points import Runs, fullest, largest, table_of
 from elm_lib.paper.verdict import PUBLISHED, Claim, Verdict, separation
 
 MODELS = {
@@ -24,8 +24,8 @@ SIZE = {"Branch-ELM": "d_m", "ELM": "d_m", "LSTM": "n"}
 SIZE_TITLE = {"Branch-ELM": "Memory Units", "ELM": "Memory Units", "LSTM": "Hidden Size"}
 SUFFICIENT_AUC = 0.991  # "sufficiently good" spike prediction, Section 4.1
 
-# Scores by the released evaluation, as published. A model learned spikes when its AUC is above 0.6 (chance is 0.5), and the voltage
-# when it explains some of its variance.
+# Scores by the released evaluation, as published. A model learned spikes when its AUC is above 0.6 (chance is 0.5), and
+# the voltage when it explains some of its variance.
 AUC = Score("test_released_auc", limit=lambda model, size: 0.6)
 RMSE = Score(
     "test_released_rmse",
@@ -39,7 +39,7 @@ SCORES = {
     "auc": ("AUC", AUC, "spike_auc_mean", 0.0001),
     "rmse": ("RMSE (mV)", RMSE, "voltage_rmse_mean", 0.001),
 }
-# The published parameter counts hold up to 5 d_m more than the equations name, which is up to 1.6 %; FLOPs follow a stated rule.
+# Published parameter counts hold up to 5 d_m more than the equations name, up to 1.6 %; FLOPs follow a stated rule.
 COUNTS = {"parameters": ("trainable_parameters", 0.02), "flops": ("flops_per_sample", 0.01)}
 # Table S4 -> (our experiment and size, and what differs in the model), None for what is not built
 TINY = {
@@ -57,7 +57,8 @@ TINY_SHOWN = {
 
 
 def published_neuronio() -> pd.DataFrame:
-    """Tables S8 to S10: model, size, trainable_parameters, flops_per_sample, voltage_rmse_mean/_std (mV), spike_auc_mean/_std."""
+    """Tables S8 to S10: model, size, trainable_parameters, flops_per_sample, voltage_rmse_mean and _std (mV),
+    spike_auc_mean and _std."""
     return pd.read_csv(PUBLISHED / "neuronio_models.csv")
 
 
@@ -67,7 +68,9 @@ def published_tiny() -> pd.DataFrame:
 
 
 def neuronio_table(runs: pd.DataFrame, model: str) -> pd.DataFrame:
-    """One of Tables S8 to S10: ours, of each size's largest budget, beside the published values; a row each size that either has.
+    """One of Tables S8 to S10: ours beside the published values, a row each size that either has.
+
+    Of each size its largest budget counts.
 
     Means and standard deviations (population, as one run then has 0) are over the runs that did not diverge.
     """
@@ -113,7 +116,7 @@ def tables_neuronio(runs: Runs, params: Params) -> dict[str, tables.Table]:
     """tabS4, tabS8, tabS9, tabS10: the long form and the one that looks like the paper's."""
     found = {"tabS4": _tiny(params)}
     for experiment, (claim, model) in MODELS.items():
-        long = neuronio_table(runs[experiment], model)
+        long = neuronio_table(table_of(runs, experiment), model)
         for row, size in enumerate(long["size"]):
             long.loc[row, ["parameters", "flops"]] = counts(params, experiment, size)
         found[f"tab{claim.split()[1]}"] = tables.Table(long, _shown(long, model))
@@ -186,8 +189,18 @@ def _cells(runs: Runs, params: Params, profile: str) -> list[Verdict]:
             item, point = f"{model} {SIZE[model]}={size}", largest(runs, experiment, size)
             for name, (shown, score, column, _) in SCORES.items():
                 tolerance = tolerances[name][size]
-                where = {"dataset": "neuronio", "profile": profile}
-                rows.append(cell(claim, f"{item} {shown}", line[column], point, score, tolerance, **where))
+                rows.append(
+                    cell(
+                        claim,
+                        f"{item} {shown}",
+                        line[column],
+                        point,
+                        score,
+                        tolerance,
+                        dataset="neuronio",
+                        profile=profile,
+                    )
+                )
             for (name, (column, relative)), ours in zip(COUNTS.items(), counts(params, experiment, size), strict=True):
                 rows.append(count(claim, f"{item} {name}", line[column], ours, relative, profile=profile))
     return rows

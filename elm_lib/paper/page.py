@@ -15,7 +15,10 @@ MARKS = ("<!-- verdicts -->", "<!-- /verdicts -->")
 
 
 def markdown(verdicts: pd.DataFrame) -> str:
-    """The verdict table as read from its CSV file, a heading each item of the paper: rows of training runs that can be judged, and a line that counts the rest."""
+    """The verdict table, as read from its CSV file, under a heading for each item of the paper.
+
+    Rows of training runs that can be judged are shown, the others counted in a line.
+    """
     kinds = verdicts.verdict.map(kind)
     counts = ", ".join(f"{n} {name}" for name in TERMS if (n := int((kinds == name).sum())))
     blocks = [f"{len(verdicts)} rows: {counts}. All of them: `{VERDICTS}`."]
@@ -41,7 +44,7 @@ def markdown(verdicts: pd.DataFrame) -> str:
 def _line(row: pd.Series) -> dict[str, str]:
     """A row as read: the sampling error beside ours, both budgets of a comparison, the note beside the item."""
     budgets = [row.budget] if pd.isna(row.budget_theirs) else [row.budget_ours, row.budget_theirs]
-    ours = "diverged" if pd.isna(row.ours) else f"{row.ours:.5g}"
+    ours = "none" if pd.isna(row.ours) else f"{row.ours:.5g}"
     known = pd.notna(row.sampling_error) and row.sampling_error != NOT_KNOWN
     return {
         "item": row["item"] + (f" ({row.note})" if isinstance(row.note, str) and row.note else ""),

@@ -1,4 +1,4 @@
-"""Points of the paper's figures. It prints no numbers for them: `published_figures.csv` has them, read off the pictures."""
+"""Points of the paper's figures. It prints no numbers: `published_figures.csv` has them, read off the pictures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ ADDING = Score("test_accuracy", limit=lambda model, size: 0.2)
 
 @dataclass(frozen=True)
 class Sweep:
-    """Which experiment has the points of a curve. size: of params.yaml, from the x that was read off; None: it has no such point."""
+    """Which experiment has the points of a curve.
+
+    size    from the x that was read off to the size in params.yaml; None: the experiment has no such point
+    seeds   mean or max: what the curve shows of its seeds
+    """
 
     dataset: str
     experiment: str

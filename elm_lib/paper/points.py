@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from elm_lib.experiments.ledger import RUN_COLUMNS
 from elm_lib.paper import bootstrap
 from elm_lib.paper.verdict import Origin
 from elm_lib.support.errors import DataError
@@ -74,11 +75,17 @@ def _data(runs: pd.DataFrame) -> list[str]:
     ]
 
 
+def table_of(runs: Runs, experiment: str) -> pd.DataFrame:
+    """The runs of an experiment; an empty table for one that the profile does not plan."""
+    types = {name: bool if name == "diverged" else object for name in RUN_COLUMNS}
+    return runs[experiment] if experiment in runs else pd.DataFrame({k: pd.Series(dtype=v) for k, v in types.items()})
+
+
 def points(runs: Runs, experiment: str, size) -> dict[float, Point]:
     """By budget, the largest first; empty where nothing of that size was run."""
-    if experiment not in runs or not len(runs[experiment]):
+    frame = table_of(runs, experiment)
+    if not len(frame):
         return {}
-    frame = runs[experiment]
     frame = frame[frame["size"].map(lambda value: value == size)]
     budgets = frame.budget.map(lambda budget: float(f"{budget:.6g}"))  # a quotient, which may differ in its last bit
     return {budget: Point(frame[budgets == budget]) for budget in sorted(set(budgets), reverse=True)}
@@ -95,7 +102,7 @@ def fullest(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def describe(*runs: pd.DataFrame) -> str:
-    """Where the numbers of a figure come from, in one line, of one experiment or more; those without runs are left out."""
+    """Where the numbers of a figure come from, in one line. Experiments without runs are left out."""
     where = [origin(part) for frame in runs if len(frame) for _, part in frame.groupby([_data(frame), frame.budget])]
     if not where:
         return "not run under this profile"

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from elm_lib.experiments.config import Params
-from elm_lib.paper import items, lra, neuronio, pictures, settings, shd
-from elm_lib.paper.points import Runs
+from elm_lib.paper import items, lra, lra_claims, neuronio, pictures, settings, shd
+from elm_lib.paper.points import Runs, table_of
 from elm_lib.paper.verdict import TERMS, frame, kind
 
 
@@ -23,6 +23,7 @@ def report(runs: Runs, params: Params, profile: str | None = None) -> tuple[pd.D
         *neuronio.verdicts(runs, params, profile),
         *shd.verdicts(runs, params, profile),
         *lra.verdicts(runs, params, profile),
+        *lra_claims.verdicts(runs, profile),
         *pictures.verdicts(runs, params, profile),
         *settings.verdicts(params, profile),
         *items.verdicts(profile),
@@ -38,19 +39,19 @@ def _profile(runs: Runs) -> str:
 
 
 def summary(verdicts: pd.DataFrame, runs: Runs) -> dict[str, Any]:
-    """The numbers that `dvc metrics` shows: the scores of each experiment and size, and how many verdicts of each kind."""
+    """What `dvc metrics` shows: the scores of each experiment and size, and how many verdicts of each kind."""
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for experiment, (_, model) in neuronio.MODELS.items():
-        table = neuronio.neuronio_table(runs[experiment], model).dropna(subset=["auc_mean"])
+        table = neuronio.neuronio_table(table_of(runs, experiment), model).dropna(subset=["auc_mean"])
         scores[experiment] = {
             str(size): {"auc": round(auc, 6), "rmse": round(rmse, 6)}
             for size, auc, rmse in zip(table["size"], table.auc_mean, table.rmse_mean, strict=True)
         }
     for name in shd.SETS:
         for experiment in shd.EXPERIMENTS[name]:
-            scores[experiment] = _accuracies(runs[experiment])
-    for experiment in (*lra.MODELS.values(), *lra.SWEEPS.values(), *shd.ABLATIONS):
-        scores[experiment] = _accuracies(runs[experiment])
+            scores[experiment] = _accuracies(table_of(runs, experiment))
+    for experiment in (*lra.MODELS.values(), *lra_claims.SWEEPS.values(), *shd.ABLATIONS):
+        scores[experiment] = _accuracies(table_of(runs, experiment))
     kinds = verdicts.verdict.map(kind).value_counts()
     return {"scores": scores, "verdicts": {name: int(kinds.get(name, 0)) for name in TERMS}}
 

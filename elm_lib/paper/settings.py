@@ -92,10 +92,9 @@ def configuration(experiment: Experiment, published: str) -> pd.DataFrame:
 def defaults(experiment: Experiment, published: str) -> pd.DataFrame:
     """Table S1: the parameters of the neuron on NeuronIO, read off the model that params.yaml builds."""
     theirs = pd.read_csv(PUBLISHED / f"{published}.csv", dtype=str)
-    size = int(theirs.set_index("parameter").neuronio["d_m"])
-    given, sizes = experiment.model_at(size), task_class(experiment.data).sizes(**experiment.options_at(size))
+    given, sizes = experiment.model, task_class(experiment.data).sizes(**experiment.task)
     neuron = build(given, **sizes)
-    assert isinstance(neuron, BranchELM)
+    assert isinstance(neuron, BranchELM) and neuron.w_y is not None and isinstance(neuron.tau_s, torch.Tensor)
     s_0, m_0 = neuron.zero_state(torch.zeros(1, 1, neuron.input_size))
     low, high = given["tau_m_range"]
     bounds = neuron.tau_m_bounds

@@ -11,7 +11,7 @@ from elm_lib.experiments.config import Params
 from elm_lib.paper import tables
 from elm_lib.paper.claims import Score, cell, claim_row, count
 from elm_lib.paper.counts import counts
-from elm_lib.paper.points import Runs, fullest, largest
+from elm_lib.paper.points import Runs, fullest, largest, table_of
 from elm_lib.paper.verdict import PUBLISHED, Claim, Verdict, separation
 
 MODELS = {"branch_elm": "Branch-ELM", "elm": "ELM", "lstm": "LSTM", "snn": "SNN"}
@@ -27,7 +27,7 @@ SPLITS = ("train", "valid", "test")
 OTHERS = ("test_accuracy_unseen_speakers", "test_accuracy_seen_speakers", "test_accuracy_dropped")
 NEAR_CHANCE = 0.1  # accuracy above chance that still counts as chance
 DIGIT = 0.01  # the published tables have two digits
-# Parameters in the caption of Figure 5, in thousands; half a unit of the last digit is 0.3 to 1 %, and see elm_lib.paper.neuronio.COUNTS
+# parameters in the caption of Figure 5; for the tolerance see elm_lib.paper.neuronio.COUNTS
 CAPTION = {"Branch-ELM": 67e3, "ELM": 186e3, "LSTM": 956e3, "SNN": 51e3}
 COUNT_TOLERANCE = 0.02
 SHOWN = {"Branch-ELM": "B-ELM"}
@@ -39,11 +39,13 @@ def published(name: str) -> pd.DataFrame:
 
 
 def table(runs: Runs, name: str) -> pd.DataFrame:
-    """A row each model and bin size: published mean and standard deviation beside ours, of each bin's largest budget, over the runs
-    that did not diverge."""
+    """A row each model and bin size: published mean and standard deviation beside ours.
+
+    Ours are over the runs of each bin's largest budget that did not diverge.
+    """
     ours = []
     for experiment, model in zip(EXPERIMENTS[name], MODELS.values(), strict=True):
-        for bin_ms, group in fullest(runs[experiment]).groupby("size"):
+        for bin_ms, group in fullest(table_of(runs, experiment)).groupby("size"):
             gone = group.diverged.astype(bool)
             kept = group[~gone]
             line = {
@@ -93,8 +95,10 @@ def _shown(long: pd.DataFrame) -> pd.DataFrame:
 
 
 def ablation(frame: pd.DataFrame) -> pd.DataFrame:
-    """Test accuracy of an ablation, of each size's largest budget: size (d_m, or the upper end of tau_m_range in ms), mean, std, runs,
-    and runs that diverged."""
+    """Test accuracy of an ablation, of each size's largest budget: size, mean, std, runs, and runs that diverged.
+
+    size: d_m, or the upper end of tau_m_range in ms
+    """
     if not len(frame):
         return pd.DataFrame(columns=["size", "mean", "std", "seeds", "diverged"])
     frame = fullest(frame) if "budget" in frame else frame
@@ -113,7 +117,7 @@ def is_fullest(table: pd.DataFrame) -> pd.Series:
 
 
 def verdicts(runs: Runs, params: Params, profile: str) -> list[Verdict]:
-    """A row for each published cell of both tables, each claim in words about them, and each parameter count of the captions.
+    """A row for each published cell of both tables, each claim in words, and each parameter count of the captions.
 
     A cell that is published at chance (below chance + 0.1) is judged on whether ours is at chance too.
     """
@@ -181,7 +185,7 @@ def _claims_on(name: str, title: str, chance: float) -> list[Claim]:
         Claim(
             models=("Branch-ELM", "Branch-ELM"),
             bins=(fine, (10, 20)),
-            text=f"{title}: accuracy of Branch-ELM at 1 to 4 ms less that at 10 to 20 ms: kept within the tolerance",
+            text=f"{title}: Branch-ELM keeps its accuracy at fine bins: that at 1 to 4 ms less that at 10 to 20 ms",
             margin=_difference,
             tolerance=0.05,
         ),
@@ -210,15 +214,15 @@ def _claims_on(name: str, title: str, chance: float) -> list[Claim]:
         Claim(
             models=(model, "ELM"),
             bins=(bins, bins),
-            text=f"{title}: chance less {says}: at chance within the tolerance, where the ELM is above",
+            text=f"{title}: {model} at chance {says}, and ELM above: chance less its accuracy",
             margin=lambda fails, elm: chance - fails,
             tolerance=NEAR_CHANCE,
             over=over,
             says_failure=True,
         )
         for model, bins, over, says in (
-            ("LSTM", below_10, "mean", "mean accuracy of LSTM below 10 ms"),
-            ("SNN", every, "max", "best accuracy of SNN from 10 ms on"),
+            ("LSTM", below_10, "mean", "below 10 ms"),
+            ("SNN", every, "max", "at every bin"),
         )
     ]
     return [*found, *failures]

@@ -26,7 +26,7 @@ class Table:
 
 
 def save(long: pd.DataFrame, shown: pd.DataFrame, folder: str | Path, name: str) -> None:
-    """folder/<name>.csv, .md and .tex of the table as shown, folder/<name>_long.csv of the long form with all digits."""
+    """folder/<name>.csv, .md and .tex of the table as shown; folder/<name>_long.csv of the long form, all digits."""
     folder, cells = Path(folder), shown.astype(str)
     plain = cells.map(_latex).rename(columns=_latex)
     write_text(folder / f"{name}_long.csv", long.to_csv(index=False))

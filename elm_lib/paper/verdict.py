@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,18 @@ NOT_KNOWN = "not known"  # the sampling error of a run that kept no statistics
 READ_OFF = "published value read off the picture"
 
 TERMS = {
-    "reproduced": "As good as published, or better, within the tolerance. The runs had the full published number of optimiser steps, "
-    "with as many seeds as the row says, and the published data or data made by the published recipe. A count (parameters, FLOPs, "
-    "hyper-parameters) needs no training: it is within the tolerance.",
+    "reproduced": "As good as published or better, within the tolerance. The runs had all of the published optimiser "
+    "steps, with as many seeds as the row says, and the published data or data made by the published recipe. "
+    "A count (parameters, FLOPs, hyper-parameters) needs no training: it is within the tolerance.",
     "not reproduced": "The same, and outside the tolerance.",
-    "consistent at N %": "Within the tolerance, after N % of the published optimiser steps; or a comparison of our own models "
-    "on data like the published (other speakers, another cell), at N % of the steps, 100 included.",
-    "short at N %": "The same, and outside the tolerance. With all steps it might, or might not, come out as published.",
-    "inconclusive": "The runs cannot tell. The distance to the limit is smaller than its sampling error; or the model that another is said "
-    "to beat learned nothing, or had fewer steps than the other; or the paper reports a failure, and our runs were too short to fail.",
-    "not comparable": "The data are of another kind than those of the published number: a stand-in, other lengths, generated words against "
-    "accuracies on human speech, the default cell against scores on the published cell.",
+    "consistent at N %": "Within the tolerance after N % of the published optimiser steps. Or, at 100 %, our models "
+    "compare with each other as published, on data that are only like the published (other speakers, another cell).",
+    "short at N %": "The same, and outside the tolerance. With all steps it might or might not come out as published.",
+    "inconclusive": "The runs cannot tell. The distance to the limit is smaller than its sampling error; or the model "
+    "that another is said to beat learned nothing, or had fewer steps than the other; or the paper reports a failure, "
+    "and our runs were too short to fail.",
+    "not comparable": "The data are of another kind than those of the published number: a stand-in, other lengths, "
+    "generated words against accuracies on human speech, the default cell against scores on the published cell.",
     "not run": "No finished run of this point in this profile, or nobody has built it yet.",
 }
 FULL = 1 - 1e-9  # budgets are quotients of whole numbers
@@ -79,8 +80,8 @@ class Verdict:
     claim           Fig 3, Tab S8, headline; its panel, model, size and score stand in `item`
     published, ours, std    ours: mean over the seeds that did not diverge, std: their standard deviation (population)
     tolerance       how much worse than published (or than the limit of a comparison) still counts as good
-    sampling_error  standard deviation of ours over test sets drawn again (`elm_lib.paper.bootstrap`), paired for comparisons;
-                    None: not known
+    sampling_error  standard deviation of ours over test sets drawn again (`elm_lib.paper.bootstrap`), paired for
+                    comparisons; None: not known
     budget_ours, budget_theirs   of a comparison: of the model said to be better, and of the other
     """
 
@@ -137,12 +138,13 @@ COLUMNS = [
 
 
 def _shown(value: float, digits: int = 6) -> float | str:
-    return "" if math.isnan(value) else float(f"{value:.{digits}g}")
+    """Rounded to digits; what is 0 but for rounding is 0, without a sign."""
+    return "" if math.isnan(value) else float(f"{round(value, 12):.{digits}g}") + 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A statement in words about several points, as a margin that is computed alike from the published tables and from our runs.
+    """A statement in words about several points, as a margin that one rule computes of published values and of ours.
 
     models      the model of each side; the first is the one that is said to do well
     bins        the sizes of each side; its value is the mean over them (`over`: or the maximum)
@@ -150,6 +152,7 @@ class Claim:
     tolerance   how far below 0 the margin may lie
     learned     sides that must have learned something, or the claim says nothing
     seeds       mean or max: what is taken over the seeds of a point
+    whole       every one of its sizes is needed
     says_failure   the first side is said to have failed: it need not have learned
     Sides of the same bins use those bins that all of them ran.
     """
@@ -164,7 +167,7 @@ class Claim:
     seeds: str = "mean"
     says_failure: bool = False
     note: str = ""
-    whole: bool = field(default=False)  # every one of its sizes is needed
+    whole: bool = False
 
 
 def judge(
@@ -187,9 +190,9 @@ def judge(
     | full budget, `SAME` data | reproduced if the distance is not negative, else not reproduced |
     | anything else | consistent at N % if the distance is not negative, else short at N % |
 
-    distance    how far ours lies on the good side of its limit: (ours - published, or the reverse where lower is better) + tolerance; of
-                a comparison: margin + tolerance. NaN, where every run diverged, counts as negative
-    error       sampling error of the distance, None where it is not known: then the fourth rule is left out, and the row says so
+    distance    how far ours lies on the good side of its limit: ours - published (the reverse where lower is better)
+                + tolerance; of a comparison: margin + tolerance. NaN, where every run diverged, counts as negative
+    error       sampling error of the distance; None where it is not known: the fourth rule is left out, the row says so
     budget      fraction of the published steps, the smallest of all runs behind the row
     comparison  of models of ours among themselves
     """
@@ -217,7 +220,8 @@ def frame(rows: Sequence[Verdict]) -> pd.DataFrame:
 def separation(values: pd.Series, digit: float) -> pd.Series:
     """The tolerance of each published value: what separates it from the nearer of its neighbours, at least `digit`.
 
-    values  published scores in the order of the sizes; digit: one unit of their last digit, or the error of reading them
+    values  published scores in the order of the sizes
+    digit   one unit of their last digit, or the error of reading them off
     """
     steps = values.diff().abs()
     nearer = pd.concat([steps, steps.shift(-1)], axis=1).min(axis=1)
