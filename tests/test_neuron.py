@@ -18,7 +18,7 @@ from elm_lib.kernels.spikes import Spikes, thinned
 from elm_lib.models.cost import count, parameters
 from elm_lib.models.lstm import LSTM
 from elm_lib.models.released import translate
-from elm_lib.paper.verdict import published_neuronio
+from elm_lib.paper.neuronio import published_neuronio
 from elm_lib.support.errors import DataError
 
 MODELS = ("num_memory_1", "num_memory_5", "num_memory_20", "num_memory_50", "best_elm_neuron")

@@ -46,12 +46,15 @@ def recipe(name: str, settings: Any, folder: Any, options: dict[str, Any]) -> di
     """What the training and validation data and the test set of a run are: {"train": .., "test": ..}, JSON-able.
 
     settings  of a profile;  folder: where the data are prepared;  options: the `task:` entry of the experiment
-    Generated data are told by what generates them and need not be there; published ones by the checksums in the manifest
-    of `folder`. Raises DataError, which names the command, where that is missing.
+    Generated data are told by what generates them and need not be there; published ones by the checksums in the
+    manifest of `folder`. Raises DataError, which names the command, where that is missing.
     """
     return import_module(f"elm_lib.datasets.{name}.recipe").recipe(settings, folder, options)
 
 
 def label(name: str, settings: Any, options: dict[str, Any]) -> dict[str, str]:
-    """{"source": "generated" | "generated, shortened" | "stand-in" | "real", "morphology": "exact" | "default" | ""}."""
+    """How tables and figures name the data.
+
+    {"source": "generated" | "generated, shortened" | "stand-in" | "real", "morphology": "exact" | "default" | ""}
+    """
     return import_module(f"elm_lib.datasets.{name}.recipe").label(settings, options)

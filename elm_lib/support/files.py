@@ -24,7 +24,8 @@ _UNREADABLE = (DataError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 def part_of(path: str | Path) -> Path:
-    """The temporary name of a file that is being written. It is fixed, so a run after a kill overwrites what is left."""
+    """The temporary name of a file that is being written. It is fixed, so a run after a kill overwrites what is
+    left."""
     path = Path(path)
     return path.with_name(path.name + ".part")
 

@@ -17,9 +17,9 @@ TOGETHER, TOGETHER_S = 4, 0.004  # the most keys of a turn, and the time after w
 def prefetch(read: Callable[[Key], Value], keys: Iterable[Key], *, depth: int = 2) -> Iterator[Value]:
     """Yield read(key) for each key, in order, while one background thread reads up to `depth` turns ahead.
 
-    A turn is one key, or several where reading is quick: to wake a thread, and to wait for the interpreter's lock, costs as much
-    as a batch of small windows. An exception in `read` is raised here, at its place in the order. The thread ends when the
-    iterator is exhausted, closed or dropped. `keys` may be endless.
+    A turn is one key, or several where reading is quick: to wake a thread, and to wait for the interpreter's lock,
+    costs as much as a batch of small windows. An exception in `read` is raised here, at its place in the order. The
+    thread ends when the iterator is exhausted, closed or dropped. `keys` may be endless.
 
     >>> list(prefetch(abs, [-1, -2, -3]))
     [1, 2, 3]

@@ -1,4 +1,5 @@
-"""LRA files and batches: sparse input against one written out in loops, order, padding, what is refused; the stand-ins."""
+"""LRA files and batches: sparse input against one written out in loops, order, padding, what is refused; the
+stand-ins."""
 
 import csv
 import hashlib

@@ -152,7 +152,8 @@ def test_bad_arguments_are_named(tmp_path, default_morphology):
 def test_a_process_that_compiles_and_one_that_reads_the_cache_agree_to_the_bit(tmp_path, default_morphology):
     script = (
         "from elm_lib.datasets.neuronio.generated import generate_split; import sys;"
-        "generate_split(sys.argv[1], 4, 3, morphology=sys.argv[2], duration_ms=400, dt_ms=0.1, workers=1, progress=False)"
+        "generate_split(sys.argv[1], 4, 3, morphology=sys.argv[2], "
+        "duration_ms=400, dt_ms=0.1, workers=1, progress=False)"
     )
     for name in ("compiled", "cached"):
         subprocess.run(

@@ -147,7 +147,8 @@ def test_a_damaged_pickle_is_one_clear_line(tmp_path):
         assert "\n" not in str(error.value)
 
 
-# --- conversion --------------------------------------------------------------------------------------------------------
+# --- conversion
+# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("core", ["core", "_core"])
@@ -275,7 +276,8 @@ def test_no_space_for_the_conversion_is_said_before_it_starts(tmp_path, monkeypa
         convert(tmp_path, tmp_path / "out", ["test"])
 
 
-# --- Kaggle ------------------------------------------------------------------------------------------------------------
+# --- Kaggle
+# ------------------------------------------------------------------------------------------------------------
 
 
 class Kaggle(BaseHTTPRequestHandler):

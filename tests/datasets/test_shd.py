@@ -1,4 +1,5 @@
-"""SHD on disk and in batches: the published layout, exact bins, splits, streams that depend on (seed, epoch, step) alone, downloads."""
+"""SHD on disk and in batches: the published layout, exact bins, splits, streams that depend on (seed, epoch, step)
+alone, downloads."""
 
 import gzip
 import hashlib

@@ -1,4 +1,5 @@
-"""ListOps: what is drawn against an evaluator and a length rule written independently, and against the published recipe."""
+"""ListOps: what is drawn against an evaluator and a length rule written independently, and against the published
+recipe."""
 
 import numpy as np
 import pytest

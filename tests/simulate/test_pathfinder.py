@@ -14,7 +14,8 @@ from elm_lib.simulate.symbols.pathfinder import RECIPES
 
 
 def components(scene, recipe, scale):
-    """Paddles drawn on a finer grid and thickened to just over half the gap between neighbours: the connected regions."""
+    """Paddles drawn on a finer grid and thickened to just over half the gap between neighbours: the connected
+    regions."""
     fine = np.ones((recipe.size * scale,) * 2, bool)
     for ax, ay, bx, by in scene.paddles:
         t = np.linspace(0, 1, 16 * scale)
@@ -107,7 +108,8 @@ def test_no_short_cut_through_pixel_counts():
 
 
 def test_a_flood_fill_over_the_picture_alone_tells_the_label():
-    """At 128 pixels gaps within a path are plainly narrower than those between paths; discs aside, which may touch two."""
+    """At 128 pixels gaps within a path are plainly narrower than those between paths; discs aside, which may touch
+    two."""
     labels, gaps = [], []
     for index in range(40):
         scene = pathfinder.draw_scene(21, index, RECIPES[128], index % 2)

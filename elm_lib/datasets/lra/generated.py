@@ -17,7 +17,8 @@ PART = {32: 500, 128: 50}  # images in one part: about a second of one core
 
 
 def draw(folder: Path, n: int, seed: int, size: int, mapped: Callable = map) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Images uint8 (k, size, size) and labels int64 (k,) of 0 .. n - 1, in order, in parts that lie in `folder` meanwhile.
+    """Images uint8 (k, size, size) and labels int64 (k,) of 0 .. n - 1, in order, in parts that lie in `folder`
+    meanwhile.
 
     folder   kept when this ends early, of use to the next call with the same arguments; removed when it is through
     mapped   map, or that of a pool of processes

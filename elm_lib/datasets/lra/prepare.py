@@ -1,4 +1,7 @@
-"""The Long Range Arena made ready for training: generated, stood in for or converted, checked, named by a hash a split."""
+"""The Long Range Arena made ready for training: generated, stood in for or converted, checked, named.
+
+Each split of a task has a hash.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,8 @@ def prepare(
     splits: Iterable[str] = SPLITS,
     workers: int | None = None,
 ) -> dict[str, dict]:
-    """Fill out/<task>/<split>.h5 and manifest.json for each task that `wanted` names; returns the manifests, with `samples`.
+    """Fill out/<task>/<split>.h5 and manifest.json for each task that `wanted` names; returns the manifests, with
+    `samples`.
 
     found    what the download stage has: {file name: sha256}
     splits   generated ListOps and Pathfinder make no others; the rest is dealt from one pool, all of it at once
@@ -117,7 +121,8 @@ def _missing(folder: Path, splits: tuple[str, ...], provenance: dict) -> tuple[s
 
 
 def _listops(folder: Path, asked: LraTask, seed: int, provenance: dict, splits: tuple[str, ...]) -> None:
-    """The three splits are drawn from seeds of their own, seed + 1, 2, 3; what was drawn for test never comes up in train."""
+    """The three splits are drawn from seeds of their own, seed + 1, 2, 3; what was drawn for test never comes up in
+    train."""
     drawn: set[bytes] = set()
     for split in ("test", "valid", "train"):  # a larger training set leaves the others as they are
         try:

@@ -64,7 +64,8 @@ def members(place: Path, *patterns: re.Pattern) -> Iterator[tuple[re.Match, Bina
 def convert_release(place: Path, out: Path, wanted: dict[str, tuple[Limits, int | None, dict]]) -> None:
     """Convert what `wanted` names of listops, retrieval, pathfinder, pathfinder_x to out/<task>/<split>.h5.
 
-    wanted: task -> (limits, max_length in bytes, provenance). Raises DataError naming the member that is not as published.
+    wanted: task -> (limits, max_length in bytes, provenance). Raises DataError naming the member that is not as
+    published.
     """
     patterns = [p for task, p in (("listops", _LISTOPS), ("retrieval", _RETRIEVAL)) if task in wanted]
     spools = {
@@ -206,7 +207,8 @@ def _natural(name: str) -> list:
 
 
 def convert_imdb(place: Path, out: Path, limits: Limits, max_length: int | None, provenance: dict) -> None:
-    """aclImdb -> out/text/<split>.h5: 22,500 / 2,500 / 25,000 reviews. The byte values are those of the training set."""
+    """aclImdb -> out/text/<split>.h5: 22,500 / 2,500 / 25,000 reviews. The byte values are those of the training
+    set."""
     found = {"train": {}, "test": {}}
     for match, file, name in members(place, _IMDB):
         found[match[1]][name] = (file.read(), int(match[2] == "pos"))

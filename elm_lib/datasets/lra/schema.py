@@ -195,7 +195,8 @@ class Split:
 
 
 def open_split(path: str | Path) -> Split:
-    """Open one split and check its structure. Raises DataError (file and remedy) if it is missing, damaged or another schema."""
+    """Open one split and check its structure. Raises DataError (file and remedy) if it is missing, damaged or another
+    schema."""
     path = Path(path)
     if not path.is_file():
         raise DataError(f"{path}: no such file: run `dvc repro preprocess_lra`")

@@ -78,8 +78,8 @@ class Task:
     def evaluate(
         self, model: nn.Module, splits: Iterable[str] = ("train", "valid", "test"), most: int | None = None
     ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        """Accuracy on these splits; on the training set, of as many samples as the test set has. And the statistics of the test
-        set, {} where it is not asked for:
+        """Accuracy on these splits; on the training set, of as many samples as the test set has. And the statistics of
+        the test set, {} where it is not asked for:
 
         right  bool (n,)  whether a sample was named right, in the order of the split
         most   only so many samples of a split, evenly spread over it
@@ -110,8 +110,8 @@ class Task:
 
 
 def scores(model: nn.Module, batch: Batch) -> Tensor:
-    """Class scores (B, d_o): the output after each sequence's own last symbol, whatever padding follows it. Of a model with a
-    `head`, those outputs of a sample's sequences, side by side, through it."""
+    """Class scores (B, d_o): the output after each sequence's own last symbol, whatever padding follows it. Of a model
+    with a `head`, those outputs of a sample's sequences, side by side, through it."""
     y, _ = model(batch.x)
     last = y[torch.arange(len(y), device=y.device), batch.length - 1]
     return model.head(last.view(-1, len(batch), last.shape[1])) if hasattr(model, "head") else last

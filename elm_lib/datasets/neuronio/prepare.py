@@ -40,8 +40,8 @@ def prepare(
     """Fill out/<split> for each of `splits`, and write out/manifest.json; returns the manifest.
 
     sources  what the download stage found: {"source": "generated"|"real", "morphology": file name or None}
-    most     {split: n}: of a generated split, no more than the first files that hold n simulations; a later call without
-             it adds the others
+    most     {split: n}: of a generated split, no more than the first files that hold n simulations; a later call
+             without it adds the others
     Manifest: see `elm_lib.support.manifest`; source, morphology ("exact", "default", or "real" for real data).
     Each split is drawn from a seed of its own, 10 seed + 1, 2, 3. Raises DataError for anything damaged or non-finite.
     """

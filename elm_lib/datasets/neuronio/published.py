@@ -176,7 +176,8 @@ def convert_file(source: Path, target: Path, folder: str, sha256: str) -> None:
 
 
 def _check_segments(types: list) -> None:
-    """ValueError unless the file counts its segments as we do: 262 of one type (basal), then 377 of another (apical)."""
+    """ValueError unless the file counts its segments as we do: 262 of one type (basal), then 377 of another
+    (apical)."""
     first, last = set(types[:N_BASAL]), set(types[N_BASAL:])
     if len(types) != N_SEGMENTS or not len(first) == len(last) == 1 or first == last:
         raise ValueError(f"allSegmentsType is not {N_BASAL} basal, then {N_SEGMENTS - N_BASAL} apical segments")

@@ -1,4 +1,5 @@
-"""A whole NeuronIO data set on one device, a bit a channel and ms: batches are cut there, with no transfer and no wait."""
+"""A whole NeuronIO data set on one device, a bit a channel and ms: batches are cut there, with no transfer and no
+wait."""
 
 from __future__ import annotations
 

@@ -67,7 +67,8 @@ def check_finite(path: Path, voltage_mv: np.ndarray, first_simulation: int = 0, 
     if not finite.all():
         n, t = np.argwhere(~finite)[0]
         raise DataError(
-            f"{path}: soma_voltage of simulation {first_simulation + n} at {first_ms + t} ms is {voltage_mv[n, t]}: {_REMAKE}"
+            f"{path}: soma_voltage of simulation {first_simulation + n} "
+            f"at {first_ms + t} ms is {voltage_mv[n, t]}: {_REMAKE}"
         )
 
 

@@ -1,4 +1,5 @@
-"""What a prediction leaves behind of each simulation, so that scores can be had again, or bootstrapped, without the model.
+"""What a prediction leaves behind of each simulation, so that scores can be had again, or bootstrapped, without the
+model.
 
 spike_hist   uint16  (n, 256)  predicted spike probabilities in bins with a spike, counted by their logit
 silent_hist  uint16  (n, 256)  the same in bins without one
@@ -38,8 +39,9 @@ def scores_from_statistics(arrays: Arrays, kept: np.ndarray | None = None) -> di
     """Scores by both protocols of `metrics.score`, but for the mean absolute error.
 
     kept  simulations to take, a mask or indices; an index may come several times, as in a bootstrap
-    The area under the ROC counts predictions of one bin as ties, half right, which costs it 1e-4 at most near a score of 0.99. True-positive rates are interpolated between
-    the points of the ROC. Scores are NaN where no ROC exists or a prediction is no number.
+    The area under the ROC counts predictions of one bin as ties, half right, which costs it 1e-4 at most near a score
+    of 0.99. True-positive rates are interpolated between the points of the ROC. Scores are NaN where no ROC exists or a
+    prediction is no number.
     """
     arrays = arrays if kept is None else {name: array[kept] for name, array in arrays.items()}
     n, sum_v, sum_vv, sum_y, sum_yy, _ = arrays["whole"].sum(0)

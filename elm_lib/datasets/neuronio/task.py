@@ -115,8 +115,8 @@ class Task:
     def evaluate(
         self, model: nn.Module, splits: Iterable[str] = ("valid", "test"), most: int | None = None
     ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        """Every score on these splits, by both protocols: `test_auc`, `test_released_auc`, ...; and the statistics of the
-        test set (see `elm_lib.datasets.neuronio.statistics`), {} where it is not asked for.
+        """Every score on these splits, by both protocols: `test_auc`, `test_released_auc`, ...; and the statistics of
+        the test set (see `elm_lib.datasets.neuronio.statistics`), {} where it is not asked for.
 
         most  only the first so many simulations of a split
         """

@@ -1,11 +1,12 @@
 """Batches of SHD and SHD-Adding for torch: spikes counted in bins, sparse from file to model.
 
-A recording is cut to exactly one second. Bin k of bin_ms holds the spikes with k bin_ms <= t < (k + 1) bin_ms; a spike at 1 s or
-later is dropped. There are ceil(1000 / bin_ms) bins, so at 6 ms the last, the 167th, is short: 4 ms. The value of an entry is the
-number of spikes, as in the released code. SHD-Adding puts two such seconds one after the other.
+A recording is cut to exactly one second. Bin k of bin_ms holds the spikes with k bin_ms <= t < (k + 1) bin_ms; a spike
+at 1 s or later is dropped. There are ceil(1000 / bin_ms) bins, so at 6 ms the last, the 167th, is short: 4 ms. The
+value of an entry is the number of spikes, as in the released code. SHD-Adding puts two such seconds one after the
+other.
 
-Which recordings a batch holds is a pure function of (seed, epoch, step): it does not matter who draws it, nor what was drawn
-before.
+Which recordings a batch holds is a pure function of (seed, epoch, step): it does not matter who draws it, nor what was
+drawn before.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def n_bins(bin_ms: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Binned:
-    """Recordings in bins: entries row_ptr[i] : row_ptr[i + 1] are those of recording i, ordered by bin, then channel, no pair twice."""
+    """Recordings in bins: entries row_ptr[i] : row_ptr[i + 1] are those of recording i, ordered by bin, then channel,
+    no pair twice."""
 
     bin_ms: int
     row_ptr: np.ndarray  # int64 (N + 1,)
@@ -64,9 +66,11 @@ class Binned:
 
 
 def bin_spikes(recordings: Recordings, bin_ms: int) -> Binned:
-    """Count the spikes of each recording in bins of bin_ms (see the module). A fraction of a second for a thousand recordings.
+    """Count the spikes of each recording in bins of bin_ms (see the module). A fraction of a second for a thousand
+    recordings.
 
-    Exact: a float16 time in ms has at most 21 significant bits, so neither its product by 1000 nor its floor is rounded.
+    Exact: a float16 time in ms has at most 21 significant bits, so neither its product by 1000 nor its floor is
+    rounded.
     """
     bins = n_bins(bin_ms)
     keys, counts, n_entries = [], [], [0]
@@ -93,8 +97,8 @@ def bin_spikes(recordings: Recordings, bin_ms: int) -> Binned:
 def draw(n: int, seed: int, epoch: int, step: int, batch_size: int) -> np.ndarray:
     """Training batch of SHD: which of n recordings, int64 (B, 1).
 
-    A pass over the data is a permutation, an incomplete batch at its end is left out; an epoch of more steps than a pass has goes
-    on with another. ValueError if n recordings do not fill one batch.
+    A pass over the data is a permutation, an incomplete batch at its end is left out; an epoch of more steps than a
+    pass has goes on with another. ValueError if n recordings do not fill one batch.
     """
     steps = n // batch_size
     if steps == 0:
@@ -110,7 +114,8 @@ def draw_pairs(n: int, seed: int, epoch: int, step: int, batch_size: int) -> np.
 
 
 def fixed_pairs(n: int, split: Split, n_pairs: int) -> np.ndarray:
-    """Validation or test set of SHD-Adding: the same pairs for every run, int64 (n_pairs, 2). Fewer pairs are the first of more."""
+    """Validation or test set of SHD-Adding: the same pairs for every run, int64 (n_pairs, 2). Fewer pairs are the first
+    of more."""
     return np.random.default_rng([PAIR_SEED, {"valid": _VALID, "test": _TEST}[split]]).integers(n, size=(n_pairs, 2))
 
 
@@ -118,7 +123,8 @@ def fixed_pairs(n: int, split: Split, n_pairs: int) -> np.ndarray:
 class Batch:
     """B samples of D seconds (1, or 2 for SHD-Adding), T = D ceil(1000 / bin_ms) bins.
 
-    Row b T + t of the sparse input is bin t of sample b: channel[row_ptr[row] : row_ptr[row + 1]], with the spikes counted.
+    Row b T + t of the sparse input is bin t of sample b: channel[row_ptr[row] : row_ptr[row + 1]], with the spikes
+    counted.
     """
 
     row_ptr: torch.Tensor  # int64 (B T + 1,)
@@ -142,7 +148,8 @@ class Batch:
 
 
 def gather(binned: Binned, recordings: Recordings, which: np.ndarray) -> Batch:
-    """The batch of recordings which (B, D), the D of a sample one after the other. Two are added: digits regardless of language."""
+    """The batch of recordings which (B, D), the D of a sample one after the other. Two are added: digits regardless of
+    language."""
     flat = which.reshape(-1)
     start, stop = binned.row_ptr[flat], binned.row_ptr[flat + 1]
     size = stop - start
@@ -166,8 +173,8 @@ def gather(binned: Binned, recordings: Recordings, which: np.ndarray) -> Batch:
 def drop(batch: Batch, p: float, rng: np.random.Generator, rescale: bool = True) -> Batch:
     """Input dropout: each entry (a bin of a channel, all its spikes) is dropped with probability p in [0, 1).
 
-    rescale: what is left is divided by 1 - p, so that a model sees the same mean with and without dropout. The released code does
-    not rescale, and drops at test time as well.
+    rescale: what is left is divided by 1 - p, so that a model sees the same mean with and without dropout. The released
+    code does not rescale, and drops at test time as well.
     """
     if not 0 <= p < 1:
         raise ValueError(f"dropout = {p}: from 0 to below 1")
@@ -188,8 +195,8 @@ def drop(batch: Batch, p: float, rng: np.random.Generator, rescale: bool = True)
 class ShdData:
     """A prepared folder: train.h5, of which a fifth is for validation, and test.h5.
 
-    Where valid.h5 is there, it has that fifth alone, and the train file is opened for training only. Files are read once, at their
-    first use. Raises DataError for missing or damaged files, or files of different sources.
+    Where valid.h5 is there, it has that fifth alone, and the train file is opened for training only. Files are read
+    once, at their first use. Raises DataError for missing or damaged files, or files of different sources.
     """
 
     def __init__(self, folder: str | Path):
@@ -283,10 +290,11 @@ class ShdData:
         seed: int = 0,
         most: int | None = None,
     ) -> Iterator[Batch]:
-        """A whole split in fixed order, the last batch perhaps smaller. Any split may be asked for, but pairs only of "valid" and "test".
+        """A whole split in fixed order, the last batch perhaps smaller. Any split may be asked for, but pairs only of
+        "valid" and "test".
 
-        n_pairs: of SHD-Adding, `pairs` by default. most: only the first so many samples. dropout, rescale, seed: only to do as the
-        released code does at test time.
+        n_pairs: of SHD-Adding, `pairs` by default. most: only the first so many samples. dropout, rescale, seed: only
+        to do as the released code does at test time.
         """
         members, name = self.members(split), self.file_of(split)
         which = members[fixed_pairs(len(members), split, n_pairs or self.pairs[split])] if adding else members[:, None]

@@ -1,8 +1,8 @@
 """Generated SHD: spoken digits through the artificial cochlea, files in the published layout.
 
-Utterance i of the train or test sequence depends on (seed, sequence, i) and on what `provenance` lists, on nothing else: not on
-the number of workers, not on what was interrupted when. What is done is kept in parts, so a run that was killed goes on where it
-stopped.
+Utterance i of the train or test sequence depends on (seed, sequence, i) and on what `provenance` lists, on nothing
+else: not on the number of workers, not on what was interrupted when. What is done is kept in parts, so a run that was
+killed goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ class _File:
     seed: int
 
     def found(self) -> Recordings | None:
-        """What is there of it: its first members, perhaps all or more. None where it is missing or was made otherwise."""
+        """What is there of it: its first members, perhaps all or more. None where it is missing or was made
+        otherwise."""
         recordings = read_or_set_aside(self.path, open_recordings)
         made = read_provenance(self.path) or {}
         same = made if self.split == "valid" else {**made, "utterances": self.size}
@@ -126,8 +127,8 @@ def generate(
     """Make folder/<split>.h5 where it is not there yet, and return the paths.
 
     sizes    {"train": utterances, "test": utterances}
-    splits   valid.h5 has those utterances of the train file that are for validation, so they can be had before the others;
-             train.h5 has them too, as published
+    splits   valid.h5 has those utterances of the train file that are for validation, so they can be had before the
+             others; train.h5 has them too, as published
     most     {split: n}: the first n utterances of a file are enough; a call without it adds the others
     workers  processes; all usable cores by default
     Utterances that a file has already are kept. Raises DataError: no space. ValueError: a size below 1.

@@ -36,8 +36,9 @@ def prepare(
 
     sources  what the download stage found: {"source": "generated"|"real", "files": {split: file name in raw} or None}
     most     {split: n}: of a generated file, no more than its first n words; a later call without it adds the others
-    The published data are train.h5 and test.h5, whatever is asked for: the words of validation are some of the train file.
-    Manifest: see `elm_lib.support.manifest`; source, and pairs of SHD-Adding {split: n}. Raises DataError for anything damaged.
+    The published data are train.h5 and test.h5, whatever is asked for: the words of validation are some of the train
+    file. Manifest: see `elm_lib.support.manifest`; source, and pairs of SHD-Adding {split: n}. Raises DataError for
+    anything damaged.
     """
     if sources["source"] == "real":
         (out / "valid.h5").unlink(missing_ok=True)  # of generated data that were here before

@@ -40,7 +40,8 @@ def fetch(
     attempts: int = 5,
     wait_s: float = 2.0,
 ) -> dict[str, Path]:
-    """The file of each split in `folder`: .h5 or .h5.gz if it is there, else downloaded from the first server that gives it.
+    """The file of each split in `folder`: .h5 or .h5.gz if it is there, else downloaded from the first server that
+    gives it.
 
     Every file is checked against its md5. attempts, wait_s: see `download`; a later call goes on where it stopped.
     Raises DataError, naming the file and what to do, for a wrong md5 or when no server gives it.
@@ -55,7 +56,8 @@ def _fetch_one(folder: Path, wanted: Published, servers: tuple[str, ...], attemp
             found = file_digest(path, "md5")
             if found != md5:
                 raise DataError(
-                    f"{path}: md5 is {found}, not {md5} of the present release: replace it, or delete it and run again to download"
+                    f"{path}: md5 is {found}, not {md5} of the present release: "
+                    "replace it, or delete it and run again to download"
                 )
             return path
     failures = []
@@ -69,7 +71,8 @@ def _fetch_one(folder: Path, wanted: Published, servers: tuple[str, ...], attemp
 
 
 def unpack(source: Path, target: Path, md5: str) -> Path:
-    """The HDF5 file `target` from `source`, .h5 or .h5.gz, whole or absent; one that is there already is kept if its md5 is right.
+    """The HDF5 file `target` from `source`, .h5 or .h5.gz, whole or absent; one that is there already is kept if its
+    md5 is right.
 
     Raises DataError for a damaged archive, a wrong md5 or a full disk.
     """

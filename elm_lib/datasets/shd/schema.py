@@ -7,8 +7,8 @@
     extra/keys     (20,)                    the words
     extra/meta_info/{gender,age,body_height} (12,)  of each speaker
 
-Cramer et al. (2020), doi:10.1109/TNNLS.2020.3044364; https://zenkelab.org/datasets/, CC BY 4.0. Generated files add the root
-attributes source="generated" and provenance (JSON); a published file has neither.
+Cramer et al. (2020), doi:10.1109/TNNLS.2020.3044364; https://zenkelab.org/datasets/, CC BY 4.0. Generated files add the
+root attributes source="generated" and provenance (JSON); a published file has neither.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Recordings:
 def validation_mask(n: int) -> np.ndarray:
     """Which of the n recordings of the train file are kept for validation, bool (n,).
 
-    The released split: each with probability 0.2. Of the published 8156 it leaves 6514 for training, the paper's 814 batches of 8.
+    The released split: each with probability 0.2. Of the published 8156 it leaves 6514 for training, the paper's 814
+    batches of 8.
     """
     return np.random.default_rng(SPLIT_SEED).binomial(1, VALID_FRACTION, size=n).astype(bool)
 
@@ -149,8 +150,8 @@ def write_recordings(
 ) -> None:
     """Write a file of the published layout, atomically; its bytes depend on the arguments alone.
 
-    spikes: N pairs (times in s, channels), any order; label, speaker (N,); words: of the labels; genders: of the speakers.
-    source, provenance: "generated" and what made it; None for a file that is to look like the published ones.
+    spikes: N pairs (times in s, channels), any order; label, speaker (N,); words: of the labels; genders: of the
+    speakers. source, provenance: "generated" and what made it; None for a file that is to look like the published ones.
     """
     floats, whole = h5py.vlen_dtype(np.float16), h5py.vlen_dtype(np.uint16)
     image = io.BytesIO()

@@ -10,7 +10,8 @@ from elm_lib.support.strict import Strict, check_sizes
 
 
 class Shd(Strict):
-    """Spiking Heidelberg Digits: generated utterances in the train file (a fifth of them for validation) and in the test file."""
+    """Spiking Heidelberg Digits: generated utterances in the train file (a fifth of them for validation) and in the
+    test file."""
 
     source: Literal["generated", "real"]
     seed: NonNegativeInt

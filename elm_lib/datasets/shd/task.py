@@ -96,9 +96,9 @@ class Task:
     def evaluate(
         self, model: nn.Module, splits: Iterable[str] = ("train", "valid", "test"), most: int | None = None
     ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        """Accuracy on these splits; on the test set also of speakers that were not in training, of the others, and with input
-        dropout as in training, which the released code leaves on (`_dropped`). And the statistics of the test set, {} where it is
-        not asked for:
+        """Accuracy on these splits; on the test set also of speakers that were not in training, of the others, and with
+        input dropout as in training, which the released code leaves on (`_dropped`). And the statistics of the test
+        set, {} where it is not asked for:
 
         right   bool (n,)  whether a sample was named right
         unseen  bool (n,)  whether none of its speakers was in training

@@ -64,7 +64,8 @@ class Protocol:
 
 
 START_MS, DURATION_MS = 20, 100
-DT_MS = 0.005  # of both: the two engines order the parts of a step differently, which shows in action potentials at larger steps
+# of both: the two engines order the parts of a step differently, which shows in action potentials at larger steps
+DT_MS = 0.005
 PROTOCOLS = {
     "soma, quiet": Protocol("soma", 0.02),
     "soma, action potential": Protocol("soma", 0.3, 24),

@@ -1,7 +1,7 @@
 """The currents of one node of the layer-5 pyramidal cell, 16 simulations at once, one in each SIMD lane.
 
-Each function advances the gates that it needs by one step and adds its currents, linearised at v, to the node's row of the
-cable equation (see `l5pc`). Units: mV, ms, nA, uS, nF, mM. All arrays of the state end in the lane.
+Each function advances the gates that it needs by one step and adds its currents, linearised at v, to the node's row of
+the cable equation (see `l5pc`). Units: mV, ms, nA, uS, nF, mM. All arrays of the state end in the lane.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ DEFAULT = Reconstruction(
     source="bluepyopt 1.14.26 (PyPI), tests/test_ephys/testdata/acc/l5pc/C060114A7.asc",
     segment_length_um=44.4,
     n_silent_segments=1,
-    excitatory_weight=1.13,  # 96 simulations, narrow ranges: 4.3 spikes in 6 s at 1.10, 5.3 at 1.14, 7.8 at 1.20 (s.e. 0.6)
+    # 96 simulations, narrow ranges: 4.3 spikes in 6 s at 1.10, 5.3 at 1.14, 7.8 at 1.20 (s.e. 0.6)
+    excitatory_weight=1.13,
     longest_apical_path_um=None,
 )
 KNOWN = {r.sha256: r for r in (EXACT, DEFAULT)}

@@ -22,8 +22,9 @@ inlined = njit(forceinline=True, fastmath=FAST, error_model="numpy", boundscheck
 def cached(function):
     """Compiled once, then read from numba's cache until any source of the simulator changes.
 
-    By itself numba watches only the file that holds the function, not the channels that it calls. What it calls must be `inlined`: else
-    a process that compiles links a callee's own machine code, one that reads the cache the caller's copy, and they differ in the last bit.
+    By itself numba watches only the file that holds the function, not the channels that it calls. What it calls must be
+    `inlined`: else a process that compiles links a callee's own machine code, one that reads the cache the caller's
+    copy, and they differ in the last bit.
     """
     dispatcher = njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)(function)
     sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))

@@ -5,8 +5,8 @@
 Cramer et al. (2020), doi:10.1109/TNNLS.2020.3044364, with the membrane of Sieroka et al. (2006) and the hair cells of
 Meddis (1986, 1988). Channel 0 answers to the highest frequencies, channel 699 to the lowest.
 
-`Cochlea` holds the membrane's transfer function, computed once, and turns one utterance after the other into spikes; every
-stage is a function of its own. Time steps are 1/24000 s throughout.
+`Cochlea` holds the membrane's transfer function, computed once, and turns one utterance after the other into spikes;
+every stage is a function of its own. Time steps are 1/24000 s throughout.
 """
 
 from __future__ import annotations
@@ -56,9 +56,11 @@ def place(channel: np.ndarray | int, n_channels: int = N_CHANNELS) -> np.ndarray
 
 
 def membrane_transfer(frequency_hz: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Velocity of the basilar membrane at places c (C,) in cm for a unit sound of frequency_hz (F,), all > 0: complex (C, F).
+    """Velocity of the basilar membrane at places c (C,) in cm for a unit sound of frequency_hz (F,), all > 0: complex
+    (C, F).
 
-    The long-wave and short-wave limits of the travelling wave joined by a Hankel function, v = 2 w / xi  p(w, c) z(w) / p(w, 0).
+    The long-wave and short-wave limits of the travelling wave joined by a Hankel function, v = 2 w / xi  p(w, c) z(w) /
+    p(w, 0).
     """
     w = 2 * np.pi * np.asarray(frequency_hz, np.float64)
     c = np.asarray(c, np.float64)[:, None]
@@ -123,8 +125,9 @@ def resting_transmitter():
 def nerve(rate, rng, fibres=FIBRES):
     """Rate (T,) in 1/s -> number of spikes (T,) that a bundle of fibres fires in each step.
 
-    Every fibre fires at `rate` unless it fired less than 1 ms (24 steps) ago. Fibres are alike, so only the number of those ready
-    matters: the bundle fires when ready * rate, summed over time, has reached an exponentially distributed number.
+    Every fibre fires at `rate` unless it fired less than 1 ms (24 steps) ago. Fibres are alike, so only the number of
+    those ready matters: the bundle fires when ready * rate, summed over time, has reached an exponentially distributed
+    number.
     """
     dead = round(DEAD_TIME * RATE_HZ)  # steps
     counts = np.zeros(rate.size, np.int64)
@@ -145,7 +148,8 @@ def nerve(rate, rng, fibres=FIBRES):
 
 @numba.njit(cache=True)
 def bushy_cell(counts):
-    """Spikes of the nerve in each step (T,) -> steps at which the bushy cell fires, int64: a leaky integrate-and-fire neuron."""
+    """Spikes of the nerve in each step (T,) -> steps at which the bushy cell fires, int64: a leaky integrate-and-fire
+    neuron."""
     stay_mem, stay_syn = np.exp(-DT / TAU_MEM), np.exp(-DT / TAU_SYN)
     pause = round(REFRACTORY * RATE_HZ)  # steps
     spikes = np.empty(counts.size // (pause + 1) + 1, np.int64)
@@ -191,7 +195,8 @@ def loudness(sound: np.ndarray) -> np.ndarray:
 
 
 def transfer_table(c: np.ndarray) -> np.ndarray:
-    """`membrane_transfer` at places c (C,) in cm and frequencies 0, 1/1.28 s, 2/1.28 s, ... up to 11,025 Hz: complex64 (C, 14113).
+    """`membrane_transfer` at places c (C,) in cm and frequencies 0, 1/1.28 s, 2/1.28 s, ... up to 11,025 Hz: complex64
+    (C, 14113).
 
     Takes about 15 s for 700 places.
     """
@@ -225,7 +230,8 @@ class Cochlea:
         return fft.irfft(moved, n_steps, axis=1) * np.float32(RATE_HZ / SOUND_RATE_HZ)
 
     def spikes(self, sound: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Sound (T,) at 22,050 Hz, any loudness -> times in s, float64, and channels, int64, of its spikes, sorted by time."""
+        """Sound (T,) at 22,050 Hz, any loudness -> times in s, float64, and channels, int64, of its spikes, sorted by
+        time."""
         n_steps = int(sound.size * RATE_HZ / SOUND_RATE_HZ)
         step, channel = _channels_to_spikes(self.membrane(loudness(sound)), n_steps, rng)
         order = np.lexsort((channel, step))

@@ -1,7 +1,7 @@
 """Spoken digits: ten words in English and German by twelve synthetic speakers (espeak-ng).
 
-The real data set has twelve human speakers who read both languages. Here a speaker is a voice variant of espeak-ng with a pace and
-a pitch of its own; from one utterance to the next pace, pitch and intonation vary.
+The real data set has twelve human speakers who read both languages. Here a speaker is a voice variant of espeak-ng with
+a pace and a pitch of its own; from one utterance to the next pace, pitch and intonation vary.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ SLOWEST, FASTEST = 80, 450  # words a minute that espeak can speak
 
 @dataclass(frozen=True)
 class Speaker:
-    """variant: of the voice; english: espeak's language; gender; pace in words a minute; pitch: 0..100, 50 is the variant's own."""
+    """variant: of the voice; english: espeak's language; gender; pace in words a minute; pitch: 0..100, 50 is the
+    variant's own."""
 
     variant: str
     english: str
@@ -94,9 +95,9 @@ def speak(text: str, voice: str, pace: int, pitch: int, intonation: int, seed: i
     """Text by one voice of espeak-ng, int16 (T,) at 22,050 Hz, silence before and after included.
 
     voice: "de+f2": language and variant. seed > 0: of the random numbers that a few voices use.
-    The library keeps state from one utterance to the next (filters, phases, random numbers) that its own restart does not clear,
-    so it is loaded afresh each time (8 ms) and its C library's random numbers are seeded. Not for several threads of one process.
-    Raises DataError for a voice that it does not have.
+    The library keeps state from one utterance to the next (filters, phases, random numbers) that its own restart does
+    not clear, so it is loaded afresh each time (8 ms) and its C library's random numbers are seeded. Not for several
+    threads of one process. Raises DataError for a voice that it does not have.
     """
     library = ctypes.CDLL(espeakng_loader.get_library_path())
     try:
@@ -125,7 +126,8 @@ def _speak(
     found = library.espeak_Initialize(synchronous, 0, espeakng_loader.get_data_path().encode(), dont_exit)
     if found != SOUND_RATE_HZ:
         raise DataError(
-            f"{espeakng_loader.get_data_path()}: espeak-ng gives {found}, not {SOUND_RATE_HZ} Hz: reinstall espeakng-loader"
+            f"{espeakng_loader.get_data_path()}: espeak-ng gives {found}, not {SOUND_RATE_HZ} Hz: "
+            "reinstall espeakng-loader"
         )
     library.espeak_SetSynthCallback(collect)
     library.espeak_ng_SetRandSeed(ctypes.c_long(seed))

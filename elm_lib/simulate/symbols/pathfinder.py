@@ -57,7 +57,8 @@ RECIPES = {
 
 
 class Scene(NamedTuple):
-    """One drawn image before it is an image. Coordinates in pixels, (x, y); pixel (row, column) spans (column, row) to +1."""
+    """One drawn image before it is an image. Coordinates in pixels, (x, y); pixel (row, column) spans (column, row) to
+    +1."""
 
     paddles: np.ndarray  # float64 (P, 4): tail x, y, head x, y; the two long contours first
     contour: np.ndarray  # int64 (P,): 0 and 1 the long ones, then the distractors
@@ -68,7 +69,8 @@ class Scene(NamedTuple):
 
 
 def draw_scene(seed: int, index: int, recipe: Recipe, label: int | None = None) -> Scene:
-    """Scene number `index`, a function of (seed, index, recipe, label); label 0 or 1, None draws it with even chance."""
+    """Scene number `index`, a function of (seed, index, recipe, label); label 0 or 1, None draws it with even
+    chance."""
     rng = np.random.default_rng([seed, index])
     drawn = int(rng.integers(2))
     label = drawn if label is None else label
