@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 ENV = os.environ | {
@@ -21,6 +22,7 @@ ENV = os.environ | {
     "GIT_COMMITTER_NAME": "t",
     "GIT_COMMITTER_EMAIL": "t@t",
 }
+STALLED_S = 600  # without a sign of progress
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
@@ -52,13 +54,16 @@ def kill_when(project: Path, pattern: str) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as dvc:
-        limit = time.monotonic() + 300
+        seen, limit = 0, time.monotonic() + STALLED_S
         while not list(project.glob(pattern)):
             assert dvc.poll() is None, f"dvc repro ended before {pattern} appeared"
-            assert time.monotonic() < limit, f"no {pattern} in 300 s"
-            time.sleep(0.05)
+            files = sum(len(names) for _, _, names in os.walk(project))
+            if files != seen:  # a guard against hanging, renewed by progress
+                seen, limit = files, time.monotonic() + STALLED_S
+            assert time.monotonic() < limit, f"no {pattern}, and no new file for {STALLED_S} s"
+            time.sleep(0.2)
         dvc.send_signal(signal.SIGKILL)
-    limit = time.monotonic() + 15
+    limit = time.monotonic() + STALLED_S
     while living(project) and time.monotonic() < limit:
         time.sleep(0.1)
     assert living(project) == []
@@ -88,13 +93,13 @@ def test_killed_anywhere_it_goes_on(project):
     for pattern in (
         "data/smoke/neuronio/train",
         "data/smoke/neuronio/test",
-        "runs/neuronio_elm/*/lock",
-        "results/figures/fig2.pdf",
+        "runs/work/*/lock",
+        "results/smoke/figures/fig2.pdf",
     ):
         kill_when(project, pattern)
     call(project, "dvc", "repro")
-    verdicts = (project / "results/verdicts.csv").read_text().splitlines()
-    assert verdicts[0] == "claim,item,published,ours,std,seeds,tolerance,verdict,budget,profile,data,device"
+    verdicts = (project / "results/smoke/verdicts.csv").read_text().splitlines()
+    assert verdicts[0].startswith("claim,item,published,ours,std,seeds,tolerance,verdict,budget,profile,data,device,")
     assert any(line.startswith("headline,") for line in verdicts)
 
 
@@ -106,34 +111,55 @@ def test_a_second_run_does_nothing(project):
 def test_two_forced_runs_are_byte_identical(project):
     """A stage of each kind from nothing: data simulated again, models trained again, masks and routing drawn again; the lock holds
     a hash of every notebook, table and figure."""
-    before = (project / "dvc.lock").read_bytes()
+    before, entries = (project / "dvc.lock").read_bytes(), _entries(project)
     shutil.rmtree(project / "runs")
     shutil.rmtree(project / "data/smoke")
-    for stage in (
-        "preprocess_neuronio",
-        "preprocess_shd",
-        "preprocess_lra",
+    names = [
+        "preprocess@neuronio",
+        "preprocess@shd",
+        "preprocess@lra",
         "train@neuronio",
         "train@shd",
         "train@shd_adding",
+        "train@shd_adding_ablations",
+        "train@lra",
+        "train@lra_pathfinder",
+        "evaluate",
         "figures_neuronio",
         "figures_shd",
         "report",
-    ):
+    ]
+    for stage in names:
         call(project, "dvc", "repro", "-f", "-s", stage)
-    assert (project / "dvc.lock").read_bytes() == before
+    lock, again = (yaml.safe_load(text) for text in (before, (project / "dvc.lock").read_bytes()))
+    for name in names:
+        ours, theirs = (_outs(lock["stages"][name]) for lock in (lock, again))
+        assert ours == theirs, name
+    assert _entries(project) == entries
     call(project, "git", "add", "-A")
     call(project, "git", "commit", "-qm", "results")
 
 
+def _entries(project: Path) -> dict[str, dict]:
+    """The ledger without where and when each run was made."""
+    found = {path.name: json.loads(path.read_text()) for path in (project / "runs/ledger").rglob("*.json")}
+    assert found
+    return {name: {key: value for key, value in entry.items() if key != "made"} for name, entry in found.items()}
+
+
+def _outs(stage: dict) -> dict[str, str]:
+    """md5 by path; the ledger says where and when a run was made, in its block `made`, and is compared below."""
+    return {out["path"]: out["md5"] for out in stage["outs"] if not out["path"].startswith("runs/ledger")}
+
+
 def test_one_experiment_is_varied_alone_and_compared(project):
-    kept = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in (project / "runs").glob("*/*/result.json")}
-    out = call(project, "dvc", "exp", "run", "-S", "experiments.neuronio.neuronio_lstm.train.lr=0.001")
+    kept = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in (project / "runs/ledger").rglob("*.json")}
+    out = call(project, "dvc", "exp", "run", "-S", "+experiments.neuronio.neuronio_lstm.train.lr=0.001")
     ran = [line.split("'")[1] for line in out.splitlines() if line.startswith("Running stage")]
-    assert ran == ["train@neuronio", "figures_neuronio", "report"]
+    assert ran == ["train@neuronio", "evaluate", "figures_neuronio", "figures_lra", "report"]
     assert all(hashlib.sha256(path.read_bytes()).hexdigest() == digest for path, digest in kept.items())
-    changed = json.loads(call(project, "dvc", "metrics", "diff", "--json"))["results/metrics.json"]
+    changed = json.loads(call(project, "dvc", "metrics", "diff", "--json"))["results/smoke/metrics.json"]
     assert any(name.startswith("scores.neuronio_lstm.15.") for name in changed)
     assert not any(name.startswith("scores.neuronio_elm.") for name in changed)
     call(project, "dvc", "plots", "diff", "-o", "plots", "HEAD")
-    assert "results/curves/neuronio/neuronio_lstm.csv" in (project / "plots/index.html").read_text()
+    assert "results/smoke/curves/neuronio/neuronio_lstm.csv" in (project / "plots/index.html").read_text()
