@@ -1,7 +1,4 @@
-"""The Long Range Arena made ready for training: generated, stood in for or converted, checked, named.
-
-Each split of a task has a hash.
-"""
+"""The Long Range Arena made ready: generated, stood in for or converted, checked, and named by a hash a split."""
 
 from __future__ import annotations
 
