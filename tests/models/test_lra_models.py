@@ -1,6 +1,5 @@
 """The Long Range Arena task, the Chrono-LSTM, S5 and the two towers."""
 
-
 import numpy as np
 import pytest
 import torch
