@@ -73,7 +73,11 @@ def averages(runs: pd.DataFrame, unit: float = 100) -> pd.DataFrame:
         }
         for split in ("train", "valid", "test"):
             values = unit * kept.get(f"{split}_accuracy", pd.Series(dtype=float)).astype(float)
-            line |= {f"{split}_mean": values.mean(), f"{split}_std": values.std(ddof=0), f"{split}_max": values.max()}
+            line |= {
+                f"{split}_mean": values.mean(),
+                f"{split}_std": tables.spread(values),
+                f"{split}_max": values.max(),
+            }
         rows.append(line | {"budget": group.budget.iloc[0], "source": group.source.iloc[0]})
     scores = [f"{split}_{what}" for split in ("train", "valid", "test") for what in ("mean", "std", "max")]
     columns = ["size", "parameters", "seeds", "diverged", *scores, "budget", "source"]

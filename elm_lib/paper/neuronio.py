@@ -89,7 +89,7 @@ def neuronio_table(runs: pd.DataFrame, model: str) -> pd.DataFrame:
         row = {"size": size, "parameters": group.parameters.iloc[0], "flops": group.flops.iloc[0], "seeds": len(group)}
         for name, column in columns.items():
             values = group[column] if column in group else pd.Series(dtype=float)
-            row |= {f"{name}_mean": values.mean(), f"{name}_std": values.std(ddof=0)}
+            row |= {f"{name}_mean": values.mean(), f"{name}_std": tables.spread(values)}
         rows.append(row)
     scores = [f"{name}_{what}" for name in columns for what in ("mean", "std")]
     ours = pd.DataFrame(rows, columns=["size", "parameters", "flops", "seeds", *scores])

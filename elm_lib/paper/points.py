@@ -13,6 +13,7 @@ import pandas as pd
 
 from elm_lib.experiments.ledger import RUN_COLUMNS
 from elm_lib.paper import bootstrap
+from elm_lib.paper.tables import spread
 from elm_lib.paper.verdict import Origin
 from elm_lib.support.errors import DataError
 
@@ -42,7 +43,7 @@ class Point:
     def std(self, column: str) -> float:
         """Standard deviation over the seeds (population, so that one seed has 0)."""
         values = self._values(column)
-        return float(values.std(ddof=0)) if len(values) else math.nan
+        return spread(values)
 
     def replicates(self, column: str, seeds: str = "mean") -> np.ndarray | None:
         """The same over test sets drawn again, (`bootstrap.RESAMPLES`,); None where a run kept no statistics."""

@@ -58,7 +58,7 @@ def table(runs: Runs, name: str) -> pd.DataFrame:
             }
             for column in (*(f"{split}_accuracy" for split in SPLITS), *OTHERS):
                 values = kept[column] if column in kept and len(kept) else pd.Series(dtype=float)
-                line |= {f"{column}_mean": values.mean(), f"{column}_std": values.std(ddof=0)}
+                line |= {f"{column}_mean": values.mean(), f"{column}_std": tables.spread(values)}
             ours.append(line)
     keys = ["model", "bin_ms"]
     scores = [f"{n}_{what}" for n in (*(f"{split}_accuracy" for split in SPLITS), *OTHERS) for what in ("mean", "std")]
@@ -107,7 +107,7 @@ def ablation(frame: pd.DataFrame) -> pd.DataFrame:
     for size, group in frame.assign(size=sizes).groupby("size"):
         gone = group.diverged.astype(bool)
         kept = group[~gone].test_accuracy
-        rows.append([size, kept.mean(), kept.std(ddof=0), int((~gone).sum()), int(gone.sum())])
+        rows.append([size, kept.mean(), tables.spread(kept), int((~gone).sum()), int(gone.sum())])
     return pd.DataFrame(rows, columns=["size", "mean", "std", "seeds", "diverged"])
 
 

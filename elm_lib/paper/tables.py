@@ -55,9 +55,18 @@ def number(value: float, digits: int) -> str:
     return "" if math.isnan(value) else f"{round(float(value), digits)}"
 
 
+def spread(values: pd.Series) -> float:
+    """Population standard deviation over runs; NaN for a single run, which has none."""
+    return float(values.std(ddof=0)) if values.notna().sum() > 1 else math.nan
+
+
 def mean_std(mean: float, std: float, digits: int) -> str:
-    """ "0.989 ± 0.0001"; empty when there is none."""
-    return "" if math.isnan(mean) else f"{number(mean, digits)} ± {number(std, digits)}"
+    """ "0.989 ± 0.0001"; the mean alone without a spread; empty without a mean."""
+    return (
+        number(mean, digits)
+        if math.isnan(mean) or math.isnan(std)
+        else f"{number(mean, digits)} ± {number(std, digits)}"
+    )
 
 
 def thousands(value: float) -> str:
