@@ -7,7 +7,7 @@ import math
 import pandas as pd
 
 from elm_lib.experiments.config import Params
-from elm_lib.paper import PUBLISHED, tables
+from elm_lib.paper import PUBLISHED, bootstrap, tables
 from elm_lib.paper.claims import Score, cell, claim_row, count, not_run
 from elm_lib.paper.counts import counts
 from elm_lib.paper.points import Runs, fullest, largest, table_of
@@ -72,7 +72,7 @@ def neuronio_table(runs: pd.DataFrame, model: str) -> pd.DataFrame:
 
     Of each size its largest budget counts.
 
-    Means and standard deviations (population, as one run then has 0) are over the runs that did not diverge.
+    Means and standard deviations are over the runs that did not diverge; a single run has its sampling error instead.
     """
     runs = fullest(runs)
     kept = runs[~runs.diverged.astype(bool)]
@@ -90,8 +90,9 @@ def neuronio_table(runs: pd.DataFrame, model: str) -> pd.DataFrame:
         for name, column in columns.items():
             values = group[column] if column in group else pd.Series(dtype=float)
             row |= {f"{name}_mean": values.mean(), f"{name}_std": tables.spread(values)}
+            row[f"{name}_error"] = _sampling_error(group, column)
         rows.append(row)
-    scores = [f"{name}_{what}" for name in columns for what in ("mean", "std")]
+    scores = [f"{name}_{what}" for name in columns for what in ("mean", "std", "error")]
     ours = pd.DataFrame(rows, columns=["size", "parameters", "flops", "seeds", *scores])
     every = runs.astype({"diverged": int, "budget": float}).groupby("size", as_index=False)
     every = every.agg(diverged=("diverged", "sum"), budget=("budget", "first"))
@@ -110,6 +111,13 @@ def neuronio_table(runs: pd.DataFrame, model: str) -> pd.DataFrame:
     table = table.astype({"size": int})
     table.insert(0, "model", model)
     return table.reset_index(drop=True)
+
+
+def _sampling_error(runs: pd.DataFrame, column: str) -> float:
+    """Of a single run's score on its test set; NaN for several runs, and where it is not known."""
+    path = runs.statistics.iloc[0]
+    found = bootstrap.error(bootstrap.replicates(path, column)) if len(runs) == 1 and path else None
+    return math.nan if found is None else found
 
 
 def tables_neuronio(runs: Runs, params: Params) -> dict[str, tables.Table]:
