@@ -1,7 +1,7 @@
 """`make paper`: profile desk from the ledger, every stage forced, and how many numbers came out as they were before.
 
 Validation and test sets are simulated again. The kept weights of the default points are evaluated on them. All tables,
-figures and the report are drawn again. A run that the ledger lacks is not trained here: it stays `not run`.
+figures and the report are drawn again, and the table of docs/results.md. A run that the ledger lacks is not trained here: it stays `not run`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from elm_lib.datasets.neuronio.morphology import fetch_morphology
 from elm_lib.experiments.config import load
 from elm_lib.experiments.evaluate import summary
 from elm_lib.paper.compare import compare, line, numbers
+from elm_lib.paper.page import write_page
+from elm_lib.paper.verdict import VERDICTS
 from elm_lib.pipeline import stages
 from elm_lib.support.errors import DataError
 from elm_lib.support.processes import die_with
@@ -37,6 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"{missing}: NeuronIO's test set is not simulated, what the ledger holds of it is drawn")
         chosen = [name for name in chosen if name not in ("download@neuronio", "preprocess@neuronio")]
     stages.run(root, PROFILE, chosen, missing="leave", evaluate="all" if options.all else "part")
+    write_page(root / "docs" / "results.md", pd.read_csv(results / VERDICTS))
     print(summary(pd.read_csv(results / "evaluation.csv")))
     print(line(compare(numbers(results), before), "results/desk as it was"))
 
