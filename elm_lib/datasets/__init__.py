@@ -26,7 +26,7 @@ from importlib import import_module
 from typing import Any
 
 
-def task_class(name: str) -> type:
+def task_class(name: str) -> type[Any]:
     """`Task` of the data set of that name."""
     return import_module(f"elm_lib.datasets.{name}.task").Task
 

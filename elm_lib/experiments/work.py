@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elm_lib import datasets
+from elm_lib.experiments.budget import Device
 from elm_lib.experiments.config import Params, Runner
 from elm_lib.experiments.execute import execute
 from elm_lib.experiments.ledger import Ledger, enter, enter_twin, home
@@ -89,7 +90,7 @@ def do_missing(
     return planned
 
 
-def hours(planned: Planned, spent: dict[tuple, float], device: str) -> float:
+def hours(planned: Planned, spent: dict[tuple, float], device: Device) -> float:
     """Expected hours of a run: by finished runs of the same point, else by the estimate in params.yaml.
 
     spent  `Ledger.seconds_a_step`

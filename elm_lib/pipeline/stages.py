@@ -37,7 +37,10 @@ def stages(root: str | Path = ".", profile: str | None = None, **changes: Any) -
         if "foreach" in stage:
             items = stage["foreach"]
             if isinstance(items, str):
-                items = _value(params, TEMPLATE.fullmatch(items)[1])
+                template = TEMPLATE.fullmatch(items)
+                if template is None:
+                    raise ValueError(f"dvc.yaml: foreach of {name} is {items!r}: give a list, or one ${{...}}")
+                items = _value(params, template[1])
             for key, item in items.items() if isinstance(items, dict) else zip(items, items):
                 found[f"{name}@{key}"] = _filled(stage["do"], params | {"key": key, "item": item})
         else:

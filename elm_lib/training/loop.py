@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -195,9 +195,16 @@ def on_gpu(task, model: nn.Module, train: Train, device: str) -> tuple[Advance, 
     return advance, optimizer, steps.loss_sum
 
 
-def random_parts(model: nn.Module) -> list[nn.Module]:
+@runtime_checkable
+class Reseeded(Protocol):
+    """A module that draws random numbers in training, such as `elm_lib.models.dropout.Masks`."""
+
+    def reseed(self, *key: int) -> None: ...
+
+
+def random_parts(model: nn.Module) -> list[Reseeded]:
     """Modules that draw random numbers in training. Each is reseeded before a step, so a step depends on its number alone."""
-    return [module for module in model.modules() if hasattr(module, "reseed")]
+    return [module for module in model.modules() if isinstance(module, Reseeded)]
 
 
 def _fused(train: Train) -> dict[str, bool]:

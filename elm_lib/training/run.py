@@ -136,6 +136,7 @@ def _finish(run: Run, task, model: torch.nn.Module, progress: Progress) -> None:
     """Test the selected weights and write the results; result.json last."""
     folder, scores = Path(run.folder), {}
     if not progress.diverged:
+        assert progress.best is not None  # a run that did not diverge has a best epoch
         model.load_state_dict(progress.best)
         scores, statistics = task.evaluate(model)
         write_npz(folder / "statistics.npz", statistics, compressed=True)

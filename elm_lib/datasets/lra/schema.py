@@ -107,7 +107,7 @@ class SplitWriter:
             raise DataError(f"{self.path}: labels {labels.min()}..{labels.max()}, outside 0..{self.form.n_classes - 1}")
         if len(lengths) and lengths.min() < 1:
             raise DataError(f"{self.path}: a sequence without a symbol")
-        self._file.write(np.ascontiguousarray(tokens, np.uint8))
+        self._file.write(np.ascontiguousarray(tokens, np.uint8).data)
         self._lengths.append(lengths.astype(np.int64))
         self._labels.append(labels.astype(np.uint8))
 

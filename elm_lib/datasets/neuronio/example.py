@@ -56,7 +56,7 @@ def stretch(simulations: SimulationSet, n: int, start_ms: int, stop_ms: int, mod
     row_ptr, channel, _, _ = file.window(k, start_ms - lead, stop_ms)
     spike, _ = simulations.targets(n, start_ms, stop_ms)
     scalars = {"n": n, "start_ms": start_ms, "stop_ms": stop_ms, "lead_ms": lead}
-    found = {name: np.int64(value) for name, value in scalars.items()} | {
+    found: Shown = {name: np.array(value, np.int64) for name, value in scalars.items()} | {
         "time": np.repeat(np.arange(len(row_ptr) - 1), np.diff(row_ptr)).astype(np.uint16),
         "channel": channel.astype(np.uint16),
         "spike": np.flatnonzero(spike).astype(np.uint16),
