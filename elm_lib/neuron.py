@@ -187,7 +187,7 @@ class ELM(nn.Module):
         kappa_m = torch.exp(-self.delta_t / tau_m)
         improved = self.memory_update == "improved"
         gain = -torch.expm1(-self.lambda_ * self.delta_t / tau_m) if improved else self.lambda_ * (1 - kappa_m)
-        w_p = [(layer.weight, layer.bias) for layer in self.layers]
+        w_p: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.bias) for layer in self.layers]
         w_y = None if self.w_y is None else (self.w_y.weight, self.w_y.bias)
         act, (a, b) = self.activation, SCALES[self.tanh]
         return Parameters(kappa_s, *self._trace_weights(), kappa_m, gain, w_p, act, a, b, w_y)

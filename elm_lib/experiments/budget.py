@@ -12,8 +12,6 @@ from elm_lib.experiments.experiment import Experiment, Seconds, merged
 from elm_lib.support.strict import Strict
 from elm_lib.training.optimisation import Train
 
-Device = Literal["cpu", "cuda"]
-
 
 class Cap(Strict):
     """The most of each; None: as published. In `caps` a key that is left out is taken from the wider entry."""
@@ -64,7 +62,7 @@ class Point:
         """Part of the published budget, in samples seen."""
         return share(self.train, self.published)
 
-    def hours(self, device: Device) -> float:
+    def hours(self, device: Literal["cpu", "cuda"]) -> float:
         """Expected hours of one run, evaluation included: an estimate. On one core, or on an H100."""
         pieces = self.train.batch_size / self.published.batch_size
         return getattr(self.seconds_a_step, device) * pieces * self.train.steps / 3600

@@ -193,7 +193,7 @@ def default_arguments(kind: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for cls in reversed(kind.__mro__):
         if "__init__" in vars(cls):
-            for name, parameter in inspect.signature(cls.__init__).parameters.items():
+            for name, parameter in inspect.signature(vars(cls)["__init__"]).parameters.items():
                 if parameter.default is not parameter.empty:
                     found[name] = parameter.default
     return found

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elm_lib import datasets
-from elm_lib.experiments.budget import Device
 from elm_lib.experiments.config import Params, Runner
 from elm_lib.experiments.execute import execute
 from elm_lib.experiments.ledger import Ledger, enter, enter_twin, home
 from elm_lib.experiments.plan import Planned, plan
-from elm_lib.training.run import Run, pick_device
+from elm_lib.training.run import Device, Run, pick_device
 
 PACKAGE = Path(__file__).resolve().parents[1]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import save
@@ -25,6 +25,7 @@ from elm_lib.training.optimisation import Train
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
 
+Device = Literal["cpu", "cuda"]
 _SEEDED = threading.Lock()
 
 
@@ -59,7 +60,7 @@ def _read_json(path: Path) -> dict:
     return json.loads(path.read_text())
 
 
-def pick_device(wanted: str) -> str:
+def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
     """ "auto" -> "cuda" or "cpu". Raises ConfigError when "cuda" is asked for and there is none."""
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"

@@ -93,7 +93,7 @@ class SplitWriter:
         self._lengths: list[np.ndarray] = []
         self._labels: list[np.ndarray] = []
 
-    def add(self, tokens: np.ndarray, lengths: np.ndarray, labels: np.ndarray) -> None:
+    def add(self, tokens: np.ndarray, lengths: np.ndarray | list[int], labels: np.ndarray | list[int]) -> None:
         """Some samples: tokens (sum of lengths,) or (n, T), lengths (n S,), labels (n,)."""
         tokens, lengths, labels = np.asarray(tokens).ravel(), np.asarray(lengths), np.asarray(labels)
         if len(lengths) != len(labels) * self.form.n_sequences or lengths.sum() != len(tokens):

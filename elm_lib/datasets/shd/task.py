@@ -111,7 +111,7 @@ class Task:
             scores[f"{split}_accuracy"] = right.mean()
             if split == "test":
                 unseen = np.isin(speaker, self.data.held_out_speakers)
-                kept = {"right": right, "unseen": unseen.all(1)}
+                kept = {"right": right, "unseen": np.asarray(unseen.all(1))}
                 for name, part in (("unseen_speakers", unseen.all(1)), ("seen_speakers", ~unseen.any(1))):
                     scores[f"test_accuracy_{name}"] = right[part].mean() if part.any() else float("nan")
                 scores["test_accuracy_dropped"] = self._right(model, "test", self.dropout, most)[0].mean()
