@@ -2,10 +2,12 @@
 
     python benchmarks/practice.py [--rounds 7] [--steps 5700] [--out results/benchmarks]
 
-* inference: 2 s of one stream (T = 2000, B = 1), no gradient, against the step loop of `recurrence.py`; one thread, CPU time, interleaved
+* inference: 2 s of one stream (T = 2000, B = 1), no gradient, against the step loop of `recurrence.py`; one thread, CPU
+  time, interleaved
 * two threads: a training step with one and with two threads, wall time, interleaved
-* training loop: a step of `train_run` on NeuronIO files of the published size, an epoch of profile desk: data loading, optimiser and
-  validation on 16 simulations included, what torch loads once a process (2 s) aside, against forward and backward alone on the same batches; one thread for the model, one that draws batches
+* training loop: a step of `train_run` on NeuronIO files of the published size, an epoch of profile desk: data loading,
+  optimiser and validation on 16 simulations included, what torch loads once a process (2 s) aside, against forward and
+  backward alone on the same batches; one thread for the model, one that draws batches
 
 Writes practice.csv and practice.md; the rows of other machines are kept.
 """

@@ -1,4 +1,4 @@
-"""Do what a profile lacks: make the data that a missing run needs, train, and enter each run into the ledger as it ends."""
+"""Do what a profile lacks: make the data that a missing run needs, train, enter each run into the ledger as it ends."""
 
 from __future__ import annotations
 
@@ -99,8 +99,10 @@ def hours(planned: Planned, spent: dict[tuple, float], device: Device) -> float:
 
 
 def commit() -> str:
-    """The commit that the code is at, marked when elm_lib has changes. Where the code was copied without its repository,
-    the environment variable ELM_COMMIT says it; else "unknown"."""
+    """The commit that the code is at, marked when elm_lib has changes.
+
+    Where the code was copied without its repository, the environment variable ELM_COMMIT says it; else "unknown".
+    """
     if os.environ.get("ELM_COMMIT"):
         return os.environ["ELM_COMMIT"]
 

@@ -1,4 +1,6 @@
-"""Run a notebook as a pipeline stage: `python -m elm_lib.pipeline.notebook notebooks/train.ipynb OUT.ipynb -p group NAME`.
+"""Run a notebook as a pipeline stage.
+
+    python -m elm_lib.pipeline.notebook notebooks/train.ipynb OUT.ipynb -p group NAME
 
 papermill executes it with the kernel of this very environment. On top of papermill: a parameter that the notebook does
 not have is an error; an error of ours ends in one line; the executed notebook is normalised, so that two runs of one

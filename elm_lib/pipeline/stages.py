@@ -3,8 +3,8 @@
     python -m elm_lib.pipeline.stages desk                   every stage, forced, whatever `profile` params.yaml names
     python -m elm_lib.pipeline.stages desk figures report    those whose name begins so
 
-`dvc repro` runs the profile that params.yaml names, and only what changed. This runs any profile whole, without a change to
-params.yaml or dvc.lock.
+`dvc repro` runs the profile that params.yaml names, and only what changed. This runs any profile whole, without a
+change to params.yaml or dvc.lock.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ class Progress:
         return self.diverged or self.step >= train.steps
 
     def select(self, epoch: int, score: float, model: nn.Module) -> None:
-        """Keep the weights of the epoch if its validation score is the lowest so far. A score that is not finite: divergence."""
+        """Keep the weights of the epoch if its validation score is the lowest so far. A score that is not finite:
+        divergence."""
         self.diverged = not math.isfinite(score)
         if score < self.best_score:
             self.best_score, self.best_epoch = score, epoch
@@ -61,7 +62,8 @@ class Progress:
 
     @classmethod
     def restore(cls, path: Path, model: nn.Module, optimizer, device: str) -> Progress:
-        """Where a checkpoint left off; the start, where there is none or where it cannot be read (it is set aside then)."""
+        """Where a checkpoint left off; the start, where there is none or where it cannot be read (it is set aside
+        then)."""
         saved = read_or_set_aside(path, lambda file: _load(file, device))
         if saved is None:
             return cls()
@@ -203,7 +205,8 @@ class Reseeded(Protocol):
 
 
 def random_parts(model: nn.Module) -> list[Reseeded]:
-    """Modules that draw random numbers in training. Each is reseeded before a step, so a step depends on its number alone."""
+    """Modules that draw random numbers in training. Each is reseeded before a step, so a step depends on its number
+    alone."""
     return [module for module in model.modules() if isinstance(module, Reseeded)]
 
 

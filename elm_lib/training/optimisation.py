@@ -36,7 +36,8 @@ def learning_rate(train: Train, step: int) -> float:
 
 
 def descend(model: nn.Module, optimizer, losses: Iterable[Tensor], clip_grad_norm: float | None) -> Tensor | float:
-    """One optimiser step along the gradient of the sum of `losses`, each freed before the next is asked for; that sum."""
+    """One optimiser step along the gradient of the sum of `losses`, each freed before the next is asked for; that
+    sum."""
     optimizer.zero_grad(set_to_none=True)
     total: Tensor | float = 0.0
     for loss in losses:

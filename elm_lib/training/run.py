@@ -89,7 +89,7 @@ def train_run(
     """
     if parent_pid:
         die_with(parent_pid)
-    # runs in threads of one process share a GPU: each has its own stream, and graphs are never captured on the default one
+    # Runs in threads of one process share a GPU: each has its own stream. Graphs are never captured on the default one.
     stream = torch.cuda.stream(torch.cuda.Stream()) if run.device.startswith("cuda") else nullcontext()
     with locked(Path(run.folder)), stream:
         if not run.is_done():

@@ -29,7 +29,8 @@ _FEW = 2000  # pictures that are drawn sooner than processes start
 
 
 def fetch(wanted: Lra, *, raw: Path) -> dict[str, str]:
-    """Get the archives that the tasks are made from. Returns {file name: sha256}. Raises DataError where one cannot be had."""
+    """Get the archives that the tasks are made from. Returns {file name: sha256}. Raises DataError where one cannot be
+    had."""
     return archives.fetch(raw / RAW, wanted)
 
 
