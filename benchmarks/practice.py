@@ -27,9 +27,9 @@ from loader import write_example
 from recurrence import CONFIGURATIONS, contenders, make_input, step_loop, timed, training_step
 
 from elm_lib.datasets.neuronio.task import Task
-from elm_lib.experiments.execute import commit
+from elm_lib.experiments.work import commit
 from elm_lib.models.registry import build
-from elm_lib.training.run import Run, _device_name, train_run
+from elm_lib.training.run import Run, device_name, train_run
 
 INFERENCE_STEPS = 2000  # ms of 1 ms
 MODELS = {
@@ -129,7 +129,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     rows = inference(arguments.rounds) + two_threads(arguments.rounds) + training_loop(arguments.steps)
-    table = pd.DataFrame(rows).assign(machine=_device_name("cpu"), commit=commit())
+    table = pd.DataFrame(rows).assign(machine=device_name("cpu"), commit=commit())
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / "practice.csv"
     if path.exists():

@@ -32,10 +32,10 @@ import torch
 from torch import nn
 
 from elm_lib import ELM, BranchELM
-from elm_lib.experiments.execute import commit
+from elm_lib.experiments.work import commit
 from elm_lib.kernels.spikes import Spikes
 from elm_lib.paper.figures import style
-from elm_lib.training.run import _device_name
+from elm_lib.training.run import device_name
 
 # inputs, spikes a step (0: dense numbers), outputs, LSTM's hidden size in the paper, model, batch and steps on a CPU,
 # on a GPU
@@ -264,7 +264,7 @@ def measure(name: str, device: str, rounds: int, rates, **size) -> list[dict]:
                 "peak_mb": peak_mb(name, engine, kind, device, actions, size) * scale.get((engine, kind), 1),
                 "d_m": model.d_m,
                 "step_loop_steps": few,
-                "machine": _device_name(device),
+                "machine": device_name(device),
                 "commit": commit(),
             }
         )
