@@ -67,10 +67,11 @@ DECLARED = {
     canonicalize_name(Requirement(text).name)
     for text in sum(PROJECT["optional-dependencies"].values(), PROJECT["dependencies"])
 }
-BEHIND = {  # others load them: pytest the first three, pandas the last two; what asks for each
+BEHIND = {  # others load them: pytest the first three, mypy the fourth, pandas the last two; what asks for each
     "pytest-timeout": r"^timeout = ",
     "pytest-xdist": r"\bpytest -n ",
     "nbval": r"--nbval\b",
+    "types-pyyaml": r"^\tmypy$",
     "tabulate": r"\.to_markdown\(",
     "jinja2": r"\.to_latex\(",
 }
@@ -130,7 +131,7 @@ def test_what_is_declared_is_used():
     unused = set()
     for name in DECLARED:
         commands = "|".join(re.escape(script).replace(r"\-", "[- ]") for script in scripts_of(name))
-        called = re.search(rf"(^|[@&:] |\t)({commands})( |$)", text, flags=re.MULTILINE)
+        called = re.search(rf"(^|[@&:] |\t@?)({commands})( |$)", text, flags=re.MULTILINE)
         behind = name in BEHIND and re.search(BEHIND[name], text, flags=re.MULTILINE)
         if not (modules_of(name) & imports or called or behind):
             unused.add(name)

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from elm_lib.experiments.config import Params
-from elm_lib.paper import tables
+from elm_lib.paper import PUBLISHED, tables
 from elm_lib.paper.claims import Score, cell, count
 from elm_lib.paper.counts import counts
 from elm_lib.paper.points import Runs, fullest, largest, table_of
-from elm_lib.paper.verdict import PUBLISHED, Verdict, separation
+from elm_lib.paper.verdict import Verdict, separation
 
 GROUPS = ("lra", "lra_pathfinder")
 MODELS = {"ELM": "lra_elm", "Chrono-LSTM": "lra_chrono"}

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pandas as pd
 
+from elm_lib.paper import PUBLISHED
 from elm_lib.paper.claims import claim_row, not_run
 from elm_lib.paper.lra import ABLATIONS, CHANCE, LEARNED, MODELS, TASKS, TAU_S, published, published_ablation, score_of
 from elm_lib.paper.points import Runs, largest
-from elm_lib.paper.verdict import PUBLISHED, Claim, Origin, Verdict, judge
+from elm_lib.paper.verdict import Claim, Origin, Verdict, judge
 
 SOLVED = 70.0  # "over 70 % accuracy" on Pathfinder-X
 

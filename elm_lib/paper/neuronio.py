@@ -7,11 +7,11 @@ import math
 import pandas as pd
 
 from elm_lib.experiments.config import Params
-from elm_lib.paper import tables
+from elm_lib.paper import PUBLISHED, tables
 from elm_lib.paper.claims import Score, cell, claim_row, count, not_run
 from elm_lib.paper.counts import counts
 from elm_lib.paper.points import Runs, fullest, largest, table_of
-from elm_lib.paper.verdict import PUBLISHED, Claim, Verdict, separation
+from elm_lib.paper.verdict import Claim, Verdict, separation
 
 MODELS = {
     "neuronio_branch_elm": ("Tab S8", "Branch-ELM"),

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from elm_lib.experiments.config import Params
+from elm_lib.paper import PUBLISHED
 from elm_lib.paper.claims import Score, cell, not_run
 from elm_lib.paper.neuronio import TP
 from elm_lib.paper.points import Runs, largest
-from elm_lib.paper.verdict import PUBLISHED, READ_OFF, Verdict, separation
+from elm_lib.paper.verdict import READ_OFF, Verdict, separation
 
 SHOWN = {
     "auc": "AUC",

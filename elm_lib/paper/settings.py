@@ -13,9 +13,10 @@ from elm_lib.experiments.config import Params
 from elm_lib.experiments.experiment import Experiment
 from elm_lib.models.registry import build
 from elm_lib.neuron import BranchELM
+from elm_lib.paper import PUBLISHED
 from elm_lib.paper import tables as forms
 from elm_lib.paper.claims import count
-from elm_lib.paper.verdict import PUBLISHED, Verdict
+from elm_lib.paper.verdict import Verdict
 
 CONFIGURATIONS = {"tabS2": ("lra_elm", "lra_elm_config"), "tabS3": ("lra_chrono", "lra_chrono_config")}
 DEFAULTS = ("tabS1", "neuronio_branch_elm", "elm_defaults")

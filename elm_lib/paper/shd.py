@@ -8,11 +8,11 @@ from pathlib import Path
 import pandas as pd
 
 from elm_lib.experiments.config import Params
-from elm_lib.paper import tables
+from elm_lib.paper import PUBLISHED, tables
 from elm_lib.paper.claims import Score, cell, claim_row, count
 from elm_lib.paper.counts import counts
 from elm_lib.paper.points import Runs, fullest, largest, table_of
-from elm_lib.paper.verdict import PUBLISHED, Claim, Verdict, separation
+from elm_lib.paper.verdict import Claim, Verdict, separation
 
 MODELS = {"branch_elm": "Branch-ELM", "elm": "ELM", "lstm": "LSTM", "snn": "SNN"}
 SETS = {

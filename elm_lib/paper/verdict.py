@@ -6,12 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-PUBLISHED = Path(__file__).parent / "published"
 VERDICTS = "verdicts.csv"
 NOT_KNOWN = "not known"  # the sampling error of a run that kept no statistics
 READ_OFF = "published value read off the picture"

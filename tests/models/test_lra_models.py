@@ -1,8 +1,5 @@
 """The Long Range Arena task, the Chrono-LSTM, S5 and the two towers."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -11,8 +8,6 @@ from torch import nn
 
 from elm_lib.datasets.lra.schema import FORMS, SplitWriter
 from elm_lib.datasets.lra.task import Task, scores
-from elm_lib.experiments import execute
-from elm_lib.experiments.config import load
 from elm_lib.models.chrono_lstm import ChronoLSTM
 from elm_lib.models.cost import parameters
 from elm_lib.models.registry import build
@@ -22,7 +17,6 @@ from elm_lib.neuron import ELM
 from elm_lib.support.errors import ConfigError
 from elm_lib.training.run import Run
 
-PARAMS = Path(__file__).resolve().parents[2] / "params.yaml"
 TRAIN = dict(
     optimizer="adam", lr=1e-2, batch_size=12, epochs=2, batches_per_epoch=70, clip_grad_norm=None, accumulate=3
 )
@@ -175,28 +169,3 @@ def test_two_towers_read_each_text_alone():
 @pytest.mark.parametrize(("d_m", "published"), [(10, 822), (25, 3552)])
 def test_pathfinder_elm_counts_follow_the_published_rule(d_m, published):
     assert parameters(ELM(16, d_m, 2)) + 4 * d_m == published
-
-
-def test_a_plan_takes_each_tasks_own_settings_and_manifest(tmp_path):
-    params = load(PARAMS)
-    names = params.experiments["lra_elm"].values
-    for k, name in enumerate(names):
-        (tmp_path / name).mkdir()
-        manifest = {"sha256": str(k), "source": "stand-in" if name == "text" else "generated"}
-        (tmp_path / name / "manifest.json").write_text(json.dumps(manifest))
-    planned = execute.plan(params, "lra_elm", "paper", data=tmp_path, folder=tmp_path)
-    assert len(planned) == 3 * len(names) and len({run.folder for run in planned}) == len(planned)
-    by_name = {run.options["name"]: run for run in planned}
-    assert by_name["pathfinder_x"].model["tau_s"] == 150.0 and by_name["pathfinder_x"].train["batch_size"] == 768
-    assert by_name["retrieval"].model["kind"] == "two_tower" and by_name["text"].train["epochs"] == 150
-    assert by_name["text"].labels["source"] == "stand-in" and by_name["text"].labels["morphology"] == ""
-    assert {run.labels["budget"] for run in planned} == {1.0}
-    smoke = {
-        run.options["name"]: run for run in execute.plan(params, "lra_elm", "smoke", data=tmp_path, folder=tmp_path)
-    }
-    assert smoke["listops"].train["epochs"] == 1 and smoke["listops"].labels["budget"] == 2 * 16 / (150 * 250 * 384)
-    long = smoke["pathfinder_x"].train  # its own cap; pieces no larger than the published 768 / 32
-    assert (long["batch_size"], long["accumulate"]) == (2, 1)
-    assert execute.plan(params, "lra_pathfinder_s5", "smoke", data=tmp_path, folder=tmp_path) == []
-    empty = execute.collect([])
-    assert [len(frame) for frame in empty] == [0, 0, 0] and "size" in empty[0]

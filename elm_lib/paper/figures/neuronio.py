@@ -18,8 +18,8 @@ from matplotlib.figure import Figure, SubFigure
 
 from elm_lib.datasets.neuronio.example import Shown, stretch
 from elm_lib.datasets.neuronio.schema import N_CHANNELS, SOMA_CAP_MV, SimulationSet, channel_sign, unscale_voltage
+from elm_lib.paper import PUBLISHED
 from elm_lib.paper.figures import style
-from elm_lib.paper.verdict import PUBLISHED
 
 # AUC, "sufficiently good" spike prediction; a TCN of 10 M parameters reached it (Beniaguev et al. 2021,
 # doi:10.1016/j.neuron.2021.07.002)

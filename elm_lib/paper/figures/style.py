@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
-from elm_lib.paper.verdict import PUBLISHED
+from elm_lib.paper import PUBLISHED
 
 # The paper's colours are seaborn's colorblind palette. TCN and SNN are both red there: no figure shows both.
 _BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _YELLOW, _LIGHT_BLUE = sns.color_palette(
