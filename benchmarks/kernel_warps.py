@@ -1,4 +1,6 @@
-"""µs a time step of the Triton kernels for each number of warps: what `elm_lib.kernels.recurrence.engine_cuda.plan` chooses from.
+"""µs a time step of the Triton kernels for each number of warps.
+
+`elm_lib.kernels.recurrence.engine_cuda.plan` chooses from them.
 
 python benchmarks/kernel_warps.py
 """

@@ -93,7 +93,8 @@ def main() -> None:
         "# Reading a NeuronIO training batch: 8 windows of 500 ms, one thread",
         "",
         (
-            f"{n_files} files, {len(simulations)} simulations, {spikes:.0f} spikes a batch; opening and checking a file: {opened:.1f} ms, once."
+            f"{n_files} files, {len(simulations)} simulations, {spikes:.0f} spikes a batch; "
+            f"opening and checking a file: {opened:.1f} ms, once."
         ),
         "",
         "| | wall, median ms | wall, 95 % ms | CPU, mean ms |",

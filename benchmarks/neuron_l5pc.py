@@ -19,7 +19,10 @@ import numpy as np
 
 # name: (ion, conductance, {gate: (steady state, time constant in ms)}, assignments before those)
 QT = 2.3**1.3
-NA_RATES = "am = 0.182*6*linoid((v+{m})/6)  bm = 0.124*6*linoid(-(v+{m})/6)  ah = 0.015*6*linoid(-(v+{h})/6)  bh = 0.015*6*linoid((v+{h})/6)"
+NA_RATES = (
+    "am = 0.182*6*linoid((v+{m})/6)  bm = 0.124*6*linoid(-(v+{m})/6)  "
+    "ah = 0.015*6*linoid(-(v+{h})/6)  bh = 0.015*6*linoid((v+{h})/6)"
+)
 AB = {"m": ("am/(am+bm)", "1/(am+bm)")}
 AB_QT = {x: (f"a{x}/(a{x}+b{x})", f"1/(a{x}+b{x})/{QT}") for x in "mh"}
 CHANNELS = {
@@ -29,7 +32,8 @@ CHANNELS = {
         "ca",
         "m*m*h",
         AB | {"h": ("ah/(ah+bh)", "1/(ah+bh)")},
-        "am = 0.055*3.8*linoid((v+27)/3.8)  bm = 0.94*exp((-75-v)/17)  ah = 0.000457*exp((-13-v)/50)  bh = 0.0065/(exp((-v-15)/28)+1)",
+        "am = 0.055*3.8*linoid((v+27)/3.8)  bm = 0.94*exp((-75-v)/17)  "
+        "ah = 0.000457*exp((-13-v)/50)  bh = 0.0065/(exp((-v-15)/28)+1)",
     ),
     "ca_lva": (
         "ca",
@@ -72,7 +76,9 @@ CHANNELS = {
 }
 FUNCTIONS = """
 FUNCTION linoid(x) { if (fabs(x) < 1e-4) { linoid = 1 + x/2 } else { linoid = x/(1-exp(-x)) } }
-FUNCTION kpsttau(v) { if (v < -60) { kpsttau = 1.25+175.03*exp(0.026*(v+10)) } else { kpsttau = 1.25+13*exp(-0.026*(v+10)) } }
+FUNCTION kpsttau(v) {
+  if (v < -60) { kpsttau = 1.25+175.03*exp(0.026*(v+10)) } else { kpsttau = 1.25+13*exp(-0.026*(v+10)) }
+}
 """
 CALCIUM = """NEURON { SUFFIX L_ca  USEION ca READ ica WRITE cai  RANGE gamma, decay }
 PARAMETER { gamma = 0.0005  decay = 80 }

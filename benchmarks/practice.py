@@ -2,10 +2,12 @@
 
     python benchmarks/practice.py [--rounds 7] [--steps 5700] [--out results/benchmarks]
 
-* inference: 2 s of one stream (T = 2000, B = 1), no gradient, against the step loop of `recurrence.py`; one thread, CPU time, interleaved
+* inference: 2 s of one stream (T = 2000, B = 1), no gradient, against the step loop of `recurrence.py`; one thread, CPU
+  time, interleaved
 * two threads: a training step with one and with two threads, wall time, interleaved
-* training loop: a step of `train_run` on NeuronIO files of the published size, an epoch of profile desk: data loading, optimiser and
-  validation on 16 simulations included, what torch loads once a process (2 s) aside, against forward and backward alone on the same batches; one thread for the model, one that draws batches
+* training loop: a step of `train_run` on NeuronIO files of the published size, an epoch of profile desk: data loading,
+  optimiser and validation on 16 simulations included, what torch loads once a process (2 s) aside, against forward and
+  backward alone on the same batches; one thread for the model, one that draws batches
 
 Writes practice.csv and practice.md; the rows of other machines are kept.
 """
@@ -25,9 +27,9 @@ from loader import write_example
 from recurrence import CONFIGURATIONS, contenders, make_input, step_loop, timed, training_step
 
 from elm_lib.datasets.neuronio.task import Task
-from elm_lib.experiments.execute import commit
+from elm_lib.experiments.work import commit
 from elm_lib.models.registry import build
-from elm_lib.training.run import Run, _device_name, train_run
+from elm_lib.training.run import Run, device_name, train_run
 
 INFERENCE_STEPS = 2000  # ms of 1 ms
 MODELS = {
@@ -127,7 +129,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     rows = inference(arguments.rounds) + two_threads(arguments.rounds) + training_loop(arguments.steps)
-    table = pd.DataFrame(rows).assign(machine=_device_name("cpu"), commit=commit())
+    table = pd.DataFrame(rows).assign(machine=device_name("cpu"), commit=commit())
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / "practice.csv"
     if path.exists():

@@ -66,7 +66,8 @@ def main() -> None:
         writer.writerow(row)
     text = (
         f"# Converting one file of the published format ({N_SIMULATIONS} simulations of {DURATION_MS} ms)\n\n"
-        f"| {' | '.join(key.replace('_', ' ') for key in row)} |\n|{'---|' * len(row)}\n| {' | '.join(row.values())} |\n\n"
+        f"| {' | '.join(key.replace('_', ' ') for key in row)} |\n|{'---|' * len(row)}\n"
+        f"| {' | '.join(row.values())} |\n\n"
         "Peak memory is that of the converting process; before: with the libraries loaded, no file read.\n"
     )
     (args.out / "real_conversion.md").write_text(text)

@@ -4,16 +4,17 @@
 
 For each of the paper's configurations, in one run and interleaved, so that ratios hold on a noisy machine:
 (a) `step_loop`, an autograd loop over time in plain torch, as the released code has it (weights derived once, then a
-dozen small operations a step); (b) nn.LSTM of the hidden size that the paper gives for the task; (c) nn.LSTM of the same
-hidden size as the ELM; (d) the floor: the floating-point operations counted over the rate of a large matrix product, or
-the bytes that must move over the memory's bandwidth, whichever takes longer. Every ratio is that time over ours: above 1
-we are faster, `ratio_floor` is at most 1. Each is run once untimed just before it is timed, as in training, where a step follows its like.
+dozen small operations a step); (b) nn.LSTM of the hidden size that the paper gives for the task; (c) nn.LSTM of the
+same hidden size as the ELM; (d) the floor: the floating-point operations counted over the rate of a large matrix
+product, or the bytes that must move over the memory's bandwidth, whichever takes longer. Every ratio is that time over
+ours: above 1 we are faster, `ratio_floor` is at most 1. Each is run once untimed just before it is timed, as in
+training, where a step follows its like.
 On the CPU: one thread, CPU time. On a GPU: wall time between synchronisations, TF32 matrix products for all.
-Where (a) does not fit, it is timed on fewer steps, and its time and memory are scaled, as they are linear in them (column
-`step_loop_steps`).
+Where (a) does not fit, it is timed on fewer steps, and its time and memory are scaled, as they are linear in them
+(column `step_loop_steps`).
 
-Rows of recurrence.csv that are not measured again, or were measured on another machine, are kept. Writes recurrence.csv, .md and .png
-after each configuration.
+Rows of recurrence.csv that are not measured again, or were measured on another machine, are kept. Writes
+recurrence.csv, .md and .png after each configuration.
 """
 
 import argparse
@@ -31,12 +32,13 @@ import torch
 from torch import nn
 
 from elm_lib import ELM, BranchELM
-from elm_lib.experiments.execute import commit
+from elm_lib.experiments.work import commit
 from elm_lib.kernels.spikes import Spikes
 from elm_lib.paper.figures import style
-from elm_lib.training.run import _device_name
+from elm_lib.training.run import device_name
 
-# inputs, spikes a step (0: dense numbers), outputs, LSTM's hidden size in the paper, model, batch and steps on a CPU, on a GPU
+# inputs, spikes a step (0: dense numbers), outputs, LSTM's hidden size in the paper, model, batch and steps on a CPU,
+# on a GPU
 CONFIGURATIONS = {
     "neuronio_branch_elm": (
         1278,
@@ -163,7 +165,7 @@ def timed(action, device: str) -> float:
 
 
 def machine_rates(device: str) -> tuple[float, float]:
-    """Floating-point operations of a large float32 matrix product and bytes of a copy, a second: the best of several."""
+    """Rates a second, best of several: floating-point operations of a large float32 product, and bytes of a copy."""
     n = 4096 if device == "cuda" else 1024
     a = torch.randn(n, n, device=device)
     product = min(timed(lambda: a @ a, device) for _ in range(8)) / 1e3
@@ -174,7 +176,8 @@ def machine_rates(device: str) -> tuple[float, float]:
 
 
 def floor_ms(model: ELM, sparse, dense, rates) -> float:
-    """Least time for a step: products forward and twice backward (once for the input, which needs no gradient), and one pass over input, memory and its gradient."""
+    """Least time for a step: products forward and twice backward (once for the input, which needs no gradient), and one
+    pass over input, memory and its gradient."""
     batch, steps, inputs = dense.shape
     d_1 = model.mlp[0].out_features
     rows = batch * steps
@@ -261,7 +264,7 @@ def measure(name: str, device: str, rounds: int, rates, **size) -> list[dict]:
                 "peak_mb": peak_mb(name, engine, kind, device, actions, size) * scale.get((engine, kind), 1),
                 "d_m": model.d_m,
                 "step_loop_steps": few,
-                "machine": _device_name(device),
+                "machine": device_name(device),
                 "commit": commit(),
             }
         )
@@ -342,8 +345,8 @@ def save(table: pd.DataFrame, out: Path) -> None:
     ]
     machines = "; ".join(f"{name} at commit {', '.join(of.commit.unique())}" for name, of in table.groupby("machine"))
     (out / "recurrence.md").write_text(
-        f"A training step, forward and backward, float32. Machines: {machines}. Ratios: their time over ours, medians of interleaved "
-        "rounds.\n\n" + "\n".join(f"| {line} |" for line in lines) + "\n"
+        f"A training step, forward and backward, float32. Machines: {machines}. Ratios: their time over ours, "
+        "medians of interleaved rounds.\n\n" + "\n".join(f"| {line} |" for line in lines) + "\n"
     )
     style.use()
     ours = table[table.engine.isin(["cpu", "cuda", "torch"]) & table.apply(_is_paper_size, axis=1)]

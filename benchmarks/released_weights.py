@@ -1,10 +1,13 @@
-"""The authors' released weights, which never saw our simulations, predict them: evidence that generated data stands for the real.
+"""The authors' released weights, which never saw our simulations, predict them.
+
+That is evidence that generated data stand for the real.
 
     python benchmarks/released_weights.py --released FOLDER [--data data/desk/neuronio/test]
 
-FOLDER holds the released folders (num_memory_20, num_memory_50, best_elm_neuron), each checked against its sha256. The data
-are simulations with the exact morphology. Writes results/benchmarks/released_weights.{csv,md}. The column `sd` is the sampling error of
-`ours`: the standard deviation over sets of as many simulations, drawn from these with replacement.
+FOLDER holds the released folders (num_memory_20, num_memory_50, best_elm_neuron), each checked against its sha256. The
+data are simulations with the exact morphology. Writes results/benchmarks/released_weights.{csv,md}. The column `sd` is
+the sampling error of `ours`: the standard deviation over sets of as many simulations, drawn from these with
+replacement.
 """
 
 from __future__ import annotations
@@ -53,7 +56,8 @@ def main() -> None:
     made = simulations[0][0].provenance
     if made["morphology"] != "cell1":
         raise SystemExit(
-            f"{options.data}: made with {made['morphology']}; the released weights apply to cell1.asc alone: use profile desk"
+            f"{options.data}: made with {made['morphology']}; the released weights apply to cell1.asc alone: "
+            "use profile desk"
         )
 
     rows = []
@@ -91,7 +95,8 @@ def main() -> None:
             )
     lines += [
         "",
-        f"{len(simulations)} simulations of {simulations.duration_ms(0) / 1000:g} s, dt {made['dt_ms']} ms, {made['ranges']} input ranges, morphology {made['morphology']}.",
+        f"{len(simulations)} simulations of {simulations.duration_ms(0) / 1000:g} s, dt {made['dt_ms']} ms, "
+        f"{made['ranges']} input ranges, morphology {made['morphology']}.",
     ]
     write_text(options.results / "tables/released_weights.md", "\n".join(lines) + "\n")
     print("\n".join(lines))

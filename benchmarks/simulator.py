@@ -94,7 +94,8 @@ def main() -> None:
         cpu_s, voltage = ours(cell, indptr, channel, dt_ms)
         runs.append(("ours", f"{dt_ms:g}", cpu_s * scale, voltage))
     notes = [
-        f"{options.duration_ms} ms simulated, scaled to 6000 ms. Ours: 16 simulations in SIMD lanes; compiled or read from its cache in {ready_s:.1f} s."
+        f"{options.duration_ms} ms simulated, scaled to 6000 ms. Ours: 16 simulations in SIMD lanes; "
+        f"compiled or read from its cache in {ready_s:.1f} s."
     ]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

@@ -16,7 +16,7 @@ all t at once (`elm_lib.kernels.synapses`), then the memory step by step (`elm_l
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -94,6 +94,8 @@ class ELM(nn.Module):
     The state is (s, m): traces (B, input_size) and memory (B, d_m). Raises ValueError for any argument out of range.
     """
 
+    tau_s: Tensor  # buffer
+
     def __init__(
         self,
         input_size: int,
@@ -132,7 +134,8 @@ class ELM(nn.Module):
         self.memory_update = neuron_init.choice("memory_update", memory_update, ("original", "improved"))
         self.tanh = neuron_init.choice("tanh", tanh, SCALES)
 
-        self.tau_m_bounds = tuple(tau_m_bounds)
+        low, high = tau_m_bounds
+        self.tau_m_bounds = (low, high)
         tau_m = neuron_init.spaced(tau_m_range, d_m, tau_m_init)
         self.proto_tau_m = nn.Parameter(neuron_init.to_proto(tau_m, self.tau_m_bounds), requires_grad=learn_tau_m)
         self.proto_w_s = nn.Parameter(torch.full((self.n_synapse,), float(w_s)), requires_grad=learn_w_s)
@@ -140,6 +143,11 @@ class ELM(nn.Module):
         widths = [self.d_tree + d_m, *[d_mlp] * l_mlp, d_m]
         self.mlp = nn.ModuleList(neuron_init.kaiming(nn.Linear(*pair)) for pair in zip(widths, widths[1:]))
         self.w_y = neuron_init.kaiming(nn.Linear(d_m, d_o)) if d_o else None
+
+    @property
+    def layers(self) -> list[nn.Linear]:
+        """Layers of the MLP."""
+        return cast("list[nn.Linear]", list(self.mlp))  # torch calls what is in a ModuleList a Module
 
     @property
     def n_synapse(self) -> int:
@@ -179,7 +187,7 @@ class ELM(nn.Module):
         kappa_m = torch.exp(-self.delta_t / tau_m)
         improved = self.memory_update == "improved"
         gain = -torch.expm1(-self.lambda_ * self.delta_t / tau_m) if improved else self.lambda_ * (1 - kappa_m)
-        w_p = [(layer.weight, layer.bias) for layer in self.mlp]
+        w_p: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.bias) for layer in self.layers]
         w_y = None if self.w_y is None else (self.w_y.weight, self.w_y.bias)
         act, (a, b) = self.activation, SCALES[self.tanh]
         return Parameters(kappa_s, *self._trace_weights(), kappa_m, gain, w_p, act, a, b, w_y)
@@ -192,7 +200,8 @@ class ELM(nn.Module):
     def step(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """`elm_step` for x (B, input_size) -> y (B, d_o), (s, m): the specification of `forward`, and for streaming."""
         state = self.zero_state(x) if state is None else state
-        return elm_step(self._trace_input(x), state, self.step_parameters())
+        x_t = cast(Tensor, self._trace_input(x))  # of a tensor it makes a tensor
+        return elm_step(x_t, state, self.step_parameters())
 
     def forward(self, x: Tensor | Spikes, state: State | None = None) -> tuple[Tensor, State]:
         """Run a sequence from `state` (zeros by default).
@@ -246,6 +255,10 @@ class BranchELM(ELM):
     The state is (s, m) with branch traces (B, d_tree), or synapse traces if tau_s has one value a synapse.
     Other arguments as `ELM`.
     """
+
+    routing_index: Tensor  # buffers
+    routing_mask: Tensor
+    branch_of: Tensor
 
     def __init__(
         self,

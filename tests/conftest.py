@@ -36,8 +36,8 @@ def shared() -> Path:
 
 @pytest.fixture
 def killed_as_whole():
-    """check(whole, killed, *at): two runs alike, the second killed after each of these steps and resumed: the same weights, curve
-    and scores, which it returns."""
+    """check(whole, killed, *at): two runs alike, the second killed after each of these steps and resumed: the same
+    weights, curve and scores, which it returns."""
 
     def check(whole, killed, *at: int) -> dict:
         train_run(whole)

@@ -174,7 +174,8 @@ def test_engines_show_the_measured_times():
 
 
 def test_a_checker_finds_what_the_manifest_names():
-    """CODECHECK 2.0: starts with ---, names existing files with comments, and invents nothing that a checker must write."""
+    """CODECHECK 2.0: starts with ---, names existing files with comments, and invents nothing that a checker must
+    write."""
     text = (ROOT / "codecheck.yml").read_text()
     assert text.startswith("---\n") and not re.search("FIXME|TODO|XXXX", text)
     check = yaml.safe_load(text)

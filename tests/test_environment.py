@@ -1,4 +1,7 @@
-"""One set of versions: pyproject.toml, the lock, environment.yml and what is installed. What is used is declared, and the reverse."""
+"""One set of versions: pyproject.toml, the lock, environment.yml and what is installed.
+
+What is used is declared, and the reverse.
+"""
 
 import ast
 import json
@@ -78,7 +81,8 @@ BROUGHT = {
 
 
 def imported(*folders: str) -> dict[str, set[str]]:
-    """Top-level modules that files below these folders import, those named in a string for an optional import too: where."""
+    """Top-level modules that files below these folders import, those named in a string for an optional import too:
+    where."""
     found: dict[str, set[str]] = {}
     for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*.*")):
         if path.suffix == ".ipynb" and "checkpoint" not in path.name:
@@ -143,7 +147,8 @@ def test_what_is_used_is_declared():
 
 
 def test_the_library_alone_needs_what_it_declares():
-    """What `from elm_lib import ELM` reads imports torch, numpy and the standard library; numba and triton only if they are there."""
+    """What `from elm_lib import ELM` reads imports torch, numpy and the standard library; numba and triton only if they
+    are there."""
     code = (
         "import builtins, sys; real = builtins.__import__; allowed = set(sys.argv[1:]); seen = set()\n"
         "def spy(name, where=None, *rest, **more):\n"

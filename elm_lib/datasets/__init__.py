@@ -26,7 +26,7 @@ from importlib import import_module
 from typing import Any
 
 
-def task_class(name: str) -> type:
+def task_class(name: str) -> type[Any]:
     """`Task` of the data set of that name."""
     return import_module(f"elm_lib.datasets.{name}.task").Task
 
@@ -37,7 +37,8 @@ def prepare(name: str, *arguments: Any, **options: Any) -> dict:
 
 
 def ensure(name: str, settings: Any, *, raw: Any, out: Any) -> None:
-    """Make every split of a data set that is not there yet, from what it is made of on. raw: where downloads are kept."""
+    """Make every split of a data set that is not there yet, from what it is made of on. raw: where downloads are
+    kept."""
     module = import_module(f"elm_lib.datasets.{name}.prepare")
     module.prepare(settings, module.fetch(settings, raw=raw), raw=raw / module.RAW, out=out)
 

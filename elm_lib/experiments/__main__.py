@@ -3,8 +3,8 @@
     python -m elm_lib.experiments desk --minutes 0             what is missing, and its expected hours
     python -m elm_lib.experiments desk neuronio --minutes 480  eight hours of it, most wanted first, on all cores
 
-Each run is entered into the ledger as it ends: commit results/ledger. When the time is over, runs stop at a checkpoint, and
-the next call goes on from there.
+Each run is entered into the ledger as it ends: commit results/ledger. When the time is over, runs stop at a checkpoint,
+and the next call goes on from there.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def _tell(params: Params, profile: str, groups: list[str] | None, folders: Folde
     total = sum(hours(one, known, device) for one in missing)
     jobs = _runner(params, profile, None).jobs
     print(
-        f"  {total:8.1f} h  in all, on one {'GPU' if device == 'cuda' else 'core'}; {total / jobs:.1f} h with {jobs} at once"
+        f"  {total:8.1f} h  in all, on one {'GPU' if device == 'cuda' else 'core'}; "
+        f"{total / jobs:.1f} h with {jobs} at once"
     )
 
 

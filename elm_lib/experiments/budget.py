@@ -69,7 +69,8 @@ class Point:
 
 
 def points(name: str, experiment: Experiment, values: list[Any], caps: list[Caps]) -> list[Point]:
-    """The points of an experiment at `values` under caps, from the widest to the nearest; the nearest that has a key wins."""
+    """The points of an experiment at `values` under caps, from the widest to the nearest; the nearest that has a key
+    wins."""
     entry: dict[str, Any] = {}
     for cap in caps:
         entry = merged(entry, cap.model_dump(exclude_unset=True))

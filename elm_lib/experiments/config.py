@@ -138,7 +138,8 @@ def _faults(params: Params, limits: Profile) -> Iterator[str]:
 
 
 def load(path: str | Path = "params.yaml") -> Params:
-    """Read and check params.yaml. Raises ConfigError: one line with the file, the key, the value and what would be right."""
+    """Read and check params.yaml. Raises ConfigError: one line with the file, the key, the value and what would be
+    right."""
     path = Path(path)
     try:
         raw = yaml.safe_load(path.read_text())

@@ -1,4 +1,4 @@
-"""Weights of the ledger evaluated again: do the simulations and the words that are made here give the scores that it holds?"""
+"""Weights of the ledger evaluated again: do the data that are made here give the scores that it holds?"""
 
 from __future__ import annotations
 

@@ -40,8 +40,10 @@ def execute(
     on_done: Callable[[Run], None] = lambda run: None,
     until: float = math.inf,
 ) -> None:
-    """Do the runs that have no result yet: one after another here ("debug"), in `jobs` threads of this process ("threads":
-    many small runs share one GPU), in `jobs` processes ("local"), or on Slurm.
+    """Do the runs that have no result yet.
+
+    One after another here ("debug"), in `jobs` threads of this process ("threads": many small runs share one GPU), in
+    `jobs` processes ("local"), or on Slurm.
 
     on_done  called with each run as soon as its result is there, in this process; also with those that had one before
     until    time (s, as `time.time`) from which on runs save a checkpoint and end; no other is begun

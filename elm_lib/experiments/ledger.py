@@ -55,8 +55,8 @@ class Runs(dict):
 class Ledger:
     """A ledger folder as it is at the first look at each part.
 
-    A stage reads one snapshot. `check_unchanged` at its end raises DataError where a file changed meanwhile, because DVC
-    hashes what a stage depends on only after the stage.
+    A stage reads one snapshot. `check_unchanged` at its end raises DataError where a file changed meanwhile, because
+    DVC hashes what a stage depends on only after the stage.
     """
 
     folder: Path
@@ -234,7 +234,8 @@ def enter(planned: Planned, folder: str | Path, ledger: str | Path, commit: str)
 
 
 def enter_twin(planned: Planned, ledger: Ledger, target: str | Path) -> bool:
-    """Enter a planned run that another experiment has done: the same key, so the same run. Returns whether there was one."""
+    """Enter a planned run that another experiment has done: the same key, so the same run. Returns whether there was
+    one."""
     twins = [entry for (_, key), entry in ledger.entries.items() if key == planned.key]
     if not twins or (planned.is_shown and not any(shown_of(entry) for entry in twins)):
         return False

@@ -1,8 +1,8 @@
 """What a profile asks for: planned runs, each under a key that hashes what the run means.
 
-The key holds model, task, training, seed, the recipe of training and validation data, and the REVISION of the code of model,
-data set, generator and trainer. It does not hold source code, devices, jobs, threads, or the test set. Options at their
-default are left out, so a new option voids nothing.
+The key holds model, task, training, seed, the recipe of training and validation data, and the REVISION of the code of
+model, data set, generator and trainer. It does not hold source code, devices, jobs, threads, or the test set. Options
+at their default are left out, so a new option voids nothing.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ def plan(params: Params, profile: str, groups: list[str] | None = None, *, data:
     """The runs that a profile asks for, group by group, in the order of params.yaml.
 
     data  folder that holds the prepared data sets. Only published files are looked at (for their checksums).
-    Raises ConfigError for a group, an option or a value that does not exist; DataError where published files are missing.
+    Raises ConfigError for a group, an option or a value that does not exist; DataError where published files are
+    missing.
     """
     unknown = sorted(set(groups or []) - set(params.groups))
     if unknown:
@@ -169,7 +170,8 @@ def _of_experiment(params: Params, group: str, name: str, profile: str, data: Pa
 
 
 def revisions(model: dict[str, Any], task: str) -> dict[str, int]:
-    """REVISION of the code behind a run: model (and the model inside it), data set, trainer. A generator's is in the recipe."""
+    """REVISION of the code behind a run: model (and the model inside it), data set, trainer. A generator's is in the
+    recipe."""
     found = {}
     for part in (model, model.get("encoder")):
         if part:
@@ -193,7 +195,7 @@ def default_arguments(kind: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for cls in reversed(kind.__mro__):
         if "__init__" in vars(cls):
-            for name, parameter in inspect.signature(cls.__init__).parameters.items():
+            for name, parameter in inspect.signature(vars(cls)["__init__"]).parameters.items():
                 if parameter.default is not parameter.empty:
                     found[name] = parameter.default
     return found

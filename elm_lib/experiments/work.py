@@ -1,4 +1,4 @@
-"""Do what a profile lacks: make the data that a missing run needs, train, and enter each run into the ledger as it ends."""
+"""Do what a profile lacks: make the data that a missing run needs, train, enter each run into the ledger as it ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elm_lib.experiments.config import Params, Runner
 from elm_lib.experiments.execute import execute
 from elm_lib.experiments.ledger import Ledger, enter, enter_twin, home
 from elm_lib.experiments.plan import Planned, plan
-from elm_lib.training.run import Run, pick_device
+from elm_lib.training.run import Device, Run, pick_device
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -89,7 +89,7 @@ def do_missing(
     return planned
 
 
-def hours(planned: Planned, spent: dict[tuple, float], device: str) -> float:
+def hours(planned: Planned, spent: dict[tuple, float], device: Device) -> float:
     """Expected hours of a run: by finished runs of the same point, else by the estimate in params.yaml.
 
     spent  `Ledger.seconds_a_step`
@@ -99,8 +99,10 @@ def hours(planned: Planned, spent: dict[tuple, float], device: str) -> float:
 
 
 def commit() -> str:
-    """The commit that the code is at, marked when elm_lib has changes. Where the code was copied without its repository,
-    the environment variable ELM_COMMIT says it; else "unknown"."""
+    """The commit that the code is at, marked when elm_lib has changes.
+
+    Where the code was copied without its repository, the environment variable ELM_COMMIT says it; else "unknown".
+    """
     if os.environ.get("ELM_COMMIT"):
         return os.environ["ELM_COMMIT"]
 

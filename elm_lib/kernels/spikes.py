@@ -83,7 +83,7 @@ def thinned(x: Tensor | Spikes) -> Tensor | Spikes:
     if not loops.find(flat.numpy(), row_ptr.numpy(), channel.numpy(), value.numpy()):
         return x
     n = int(row_ptr[-1])
-    return Spikes(row_ptr, channel[:n], value[:n], tuple(x.shape))
+    return Spikes(row_ptr, channel[:n], value[:n], (x.shape[0], x.shape[1], x.shape[2]))
 
 
 def project(x: Tensor | Spikes, weight: Tensor) -> Tensor:

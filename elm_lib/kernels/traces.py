@@ -7,6 +7,7 @@ no rounding errors multiply up. On a CPU a compiled loop does the same step by s
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -16,7 +17,7 @@ from elm_lib.kernels.autograd import transformed
 try:
     from elm_lib.kernels import loops
 except ImportError:  # numba is optional for the library alone
-    loops = None
+    loops = None  # type: ignore[assignment]  # mypy gives the name the module's type
 
 CHUNK = 64  # steps
 
@@ -67,7 +68,7 @@ def compiled(x: Tensor) -> bool:
     return fits and not transformed()
 
 
-def rows_of(x_btd: Tensor):
+def rows_of(x_btd: Tensor) -> tuple[np.ndarray, int, int]:
     """(B, T, D) as a 2-D numpy array of rows, and how many rows apart two samples and two steps are."""
     batch, steps, width = x_btd.shape
     if x_btd.transpose(0, 1).is_contiguous():

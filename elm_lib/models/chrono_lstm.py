@@ -32,6 +32,6 @@ class ChronoLSTM(LSTM):
             raise ValueError(f"tau_range={tuple(tau_range)}: needs 1 <= low < high - 1 (steps)")
         self.tau_range = (low, high)
         with torch.no_grad():
-            b_i, b_f, _, _ = self.cell.bias_ih_l0.chunk(4)  # gates i, f, g, o
+            b_i, b_f, _, _ = self.weights()[2].chunk(4)  # gates i, f, g, o
             b_f.uniform_(low, high - 1).log_()
             b_i.copy_(-b_f)

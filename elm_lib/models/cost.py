@@ -32,9 +32,9 @@ def count(model: nn.Module, steps: int = 500) -> int:
 def _(model: ELM, steps: int = 500) -> int:
     # rectify, weight, decay and add each synapse; on branches also mask and branch sum
     synapses = (6 if isinstance(model, BranchELM) else 4) * model.n_synapse
-    products = sum(2 * layer.in_features * layer.out_features for layer in model.mlp)
-    biases = sum(layer.out_features for layer in model.mlp)
-    activations = sum(layer.out_features for layer in model.mlp[:-1])
+    products = sum(2 * layer.in_features * layer.out_features for layer in model.layers)
+    biases = sum(layer.out_features for layer in model.layers)
+    activations = sum(layer.out_features for layer in model.layers[:-1])
     memory = (4 + 2 + 1 + 1 + 2 + 2) * model.d_m  # tau_m by sigmoid, kappa_m, kappa_m m, tanh, gain, update
     read_out = (2 * model.d_m + 1) * (model.d_o or 0)
     return steps * (synapses + products + biases + activations + memory + read_out)
@@ -55,7 +55,7 @@ def _(model: SNN, steps: int = 500) -> int:
 
 @count.register
 def _(model: S5, steps: int = 500) -> int:
-    width, states = model.embed.out_features, model.layers[0].ssm.log_delta.numel()
+    width, states = model.d_model, model.d_state // 2
     ssm = 4 * width * states + 2 * states * 8 + 8 * width * states + 4 * width  # B u, two directions, C h, D u
     layer = ssm + 2 * width * width + 14 * width  # gate; norm, activations, residual
     ends = 2 * model.levels.numel() + 2 * width * (model.levels.shape[1] + model.w_y.out_features) + 2 * width
@@ -65,7 +65,7 @@ def _(model: S5, steps: int = 500) -> int:
 @count.register
 def _(model: TwoTower, steps: int = 500) -> int:
     """A pair of texts of so many steps each."""
-    first, _, second = model.compare
+    first, second = (layer for layer in model.compare if isinstance(layer, nn.Linear))
     products = sum(2 * layer.in_features * layer.out_features + layer.out_features for layer in (first, second))
     features, activations = first.in_features // 2, first.out_features  # z_1 * z_2 and z_1 - z_2; ReLU
     return 2 * count(model.encoder, steps) + products + features + activations

@@ -21,13 +21,19 @@ class LSTM(nn.Module):
         super().__init__()
         self.input_size, self.hidden_size, self.d_o, self.batch_first = input_size, hidden_size, d_o, batch_first
         self.cell = nn.LSTM(input_size, hidden_size, batch_first=batch_first)
-        self.cell.bias_hh_l0.requires_grad_(False).zero_()
+        _, _, _, bias_hh = self.cell.all_weights[0]
+        bias_hh.requires_grad_(False).zero_()
         self.w_y = nn.Linear(hidden_size, d_o) if d_o else None
+
+    def weights(self) -> tuple[Tensor, Tensor, Tensor]:
+        """w_ih (4 n, d_s), w_hh (4 n, n) and the trained bias (4 n,), for the gates i, f, g, o."""
+        w_ih, w_hh, bias, _ = self.cell.all_weights[0]
+        return w_ih, w_hh, bias
 
     def forward(self, x: Tensor | Spikes, state: tuple[Tensor, Tensor] | None = None):
         """x (B, T, input_size) with batch_first, or `Spikes` -> output (B, T, d_o or hidden_size), (h, c)."""
         if isinstance(x, Spikes):
-            x = x.check(self.cell.weight_ih_l0.dtype)
+            x = x.check(self.weights()[0].dtype)
             h, state = self._on_gpu(x, state) if x.value.is_cuda else self._sparse(x, state)
         else:
             h, state = self.cell(x, state)
@@ -40,8 +46,9 @@ class LSTM(nn.Module):
     def _sparse(self, x: Spikes, state):
         """The same cell, its input projected by gather and sum first: nn.LSTM then reads the four gates one to one."""
         n, batch = self.hidden_size, x.shape[0]
-        gates = project(x, self.cell.weight_ih_l0.T) + self.cell.bias_ih_l0  # (B, T, 4 n)
+        w_ih, w_hh, bias = self.weights()
+        gates = project(x, w_ih.T) + bias  # (B, T, 4 n)
         state = state or (gates.new_zeros(1, batch, n), gates.new_zeros(1, batch, n))
-        weights = [torch.eye(4 * n, dtype=gates.dtype, device=gates.device), self.cell.weight_hh_l0]
+        weights = [torch.eye(4 * n, dtype=gates.dtype, device=gates.device), w_hh]
         h, h_n, c_n = torch._VF.lstm(gates, state, weights, False, 1, 0.0, self.training, False, True)
         return (h if self.batch_first else h.transpose(0, 1)), (h_n, c_n)

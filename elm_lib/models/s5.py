@@ -40,6 +40,8 @@ class S5(nn.Module):
     Raises ValueError for sizes that do not fit together.
     """
 
+    levels: Tensor  # buffer
+
     def __init__(
         self,
         input_size: int,
@@ -58,7 +60,7 @@ class S5(nn.Module):
                 f"n_layers={n_layers}, d_model={d_model}, d_state={d_state}, n_blocks={n_blocks}: at least 1, and "
                 "d_state a multiple of 2 n_blocks"
             )
-        self.input_size, self.batch_first = input_size, batch_first
+        self.input_size, self.d_model, self.d_state, self.batch_first = input_size, d_model, d_state, batch_first
         self.register_buffer("levels", torch.linspace(-1, 1, input_size)[:, None] if grey else torch.eye(input_size))
         self.embed = nn.Linear(self.levels.shape[1], d_model)
         self.layers = nn.ModuleList(_Layer(d_model, d_state, n_blocks) for _ in range(n_layers))

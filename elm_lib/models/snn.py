@@ -78,6 +78,8 @@ class SNN(nn.Module):
     Raises ValueError for sizes below 1, n <= d_o, or tau_m out of bounds.
     """
 
+    source: Tensor  # buffer
+
     def __init__(
         self,
         input_size: int,

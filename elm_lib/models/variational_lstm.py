@@ -32,12 +32,12 @@ class VariationalLSTM(LSTM):
         """As `LSTM.forward`."""
         if not self.training:
             return super().forward(x, state)
+        w_ih, w_hh, bias = self.weights()
         if isinstance(x, Spikes):
-            x = x.check(self.cell.weight_ih_l0.dtype)
+            x = x.check(w_ih.dtype)
         elif not self.batch_first:
             x = x.transpose(0, 1)
-        w_hh = self.cell.weight_hh_l0
-        gates = (project(x, self.cell.weight_ih_l0.T) + self.cell.bias_ih_l0).to(w_hh.dtype)  # (B, T, 4 n)
+        gates = (project(x, w_ih.T) + bias).to(w_hh.dtype)  # (B, T, 4 n)
         h, c = (s[0] for s in state) if state else (gates.new_zeros(len(gates), self.hidden_size) for _ in range(2))
         h_all, c = _Cell.apply(gates.transpose(0, 1), h, c, self.masks.draw(h.shape, h), w_hh)
         outputs = h_all.transpose(0, 1) if self.batch_first else h_all
@@ -67,7 +67,7 @@ class _Cell(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, gates, h, c, mask, w_hh):
-        steps, batch, n = *gates.shape[:2], w_hh.shape[1]
+        (steps, batch), n = gates.shape[:2], w_hh.shape[1]
         gates, w = gates.clone(memory_format=torch.contiguous_format), w_hh.T.contiguous()
         h_all, c_all = (torch.cat([s[None], s.new_empty(steps, batch, n)]) for s in (h, c))
         tanh_c, kept = torch.empty_like(h_all[1:]), torch.empty_like(h)

@@ -1,4 +1,6 @@
-"""Run a notebook as a pipeline stage: `python -m elm_lib.pipeline.notebook notebooks/train.ipynb OUT.ipynb -p group NAME`.
+"""Run a notebook as a pipeline stage.
+
+    python -m elm_lib.pipeline.notebook notebooks/train.ipynb OUT.ipynb -p group NAME
 
 papermill executes it with the kernel of this very environment. On top of papermill: a parameter that the notebook does
 not have is an error; an error of ours ends in one line; the executed notebook is normalised, so that two runs of one
@@ -23,7 +25,7 @@ import psutil
 
 # jsonschema, below nbformat, would build a grammar of internationalised web addresses at import, 2 s of every stage; it
 # does without when the module is not there, and notebooks hold none of those addresses
-sys.modules.setdefault("rfc3987_syntax", None)
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # None: an import of it fails
 import nbformat  # noqa: E402
 
 from elm_lib.support.processes import ancestor, die_with  # noqa: E402
@@ -74,7 +76,7 @@ def run(notebook: Path, output: Path, parameters: dict) -> None:
 
 
 @contextmanager
-def _quiet(log: Path) -> Iterator[Callable[[str], None]]:
+def _quiet(log: Path) -> Iterator[Callable[[str], int]]:
     """Send what the kernel and its libraries write to stderr into a file. Yields a way to write to the real stderr.
 
     Progress bars go to the real one too: the environment variable ELM_TERMINAL names it.

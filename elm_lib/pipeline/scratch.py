@@ -1,4 +1,7 @@
-"""Notebooks opened by hand work on smoke-sized data below scratch/. What an earlier notebook would have left there is made here."""
+"""Notebooks opened by hand work on smoke-sized data below scratch/.
+
+What an earlier notebook would have left there is made here.
+"""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
     python -m elm_lib.pipeline.stages desk                   every stage, forced, whatever `profile` params.yaml names
     python -m elm_lib.pipeline.stages desk figures report    those whose name begins so
 
-`dvc repro` runs the profile that params.yaml names, and only what changed. This runs any profile whole, without a change to
-params.yaml or dvc.lock.
+`dvc repro` runs the profile that params.yaml names, and only what changed. This runs any profile whole, without a
+change to params.yaml or dvc.lock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ def stages(root: str | Path = ".", profile: str | None = None, **changes: Any) -
         if "foreach" in stage:
             items = stage["foreach"]
             if isinstance(items, str):
-                items = _value(params, TEMPLATE.fullmatch(items)[1])
+                template = TEMPLATE.fullmatch(items)
+                if template is None:
+                    raise ValueError(f"dvc.yaml: foreach of {name} is {items!r}: give a list, or one ${{...}}")
+                items = _value(params, template[1])
             for key, item in items.items() if isinstance(items, dict) else zip(items, items):
                 found[f"{name}@{key}"] = _filled(stage["do"], params | {"key": key, "item": item})
         else:

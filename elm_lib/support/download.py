@@ -82,8 +82,8 @@ def _fetch(url: str, part: Path, path: Path) -> None:
     try:
         with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_S) as response:
             if response.status_code == 416:  # nothing after `start`: whole already, or not the same file
-                total = re.fullmatch(r"bytes \*/(\d+)", response.headers.get("Content-Range", ""))
-                if total and int(total[1]) == start:
+                whole = re.fullmatch(r"bytes \*/(\d+)", response.headers.get("Content-Range", ""))
+                if whole and int(whole[1]) == start:
                     return
                 _discard(part)
                 raise _Interrupted("the server's file is shorter than what was fetched before")

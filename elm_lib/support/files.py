@@ -72,7 +72,7 @@ def write_json(path: str | Path, content) -> None:
 def write_npz(path: str | Path, arrays: dict[str, np.ndarray], *, compressed: bool = False) -> None:
     """Arrays by name, as `numpy.load` reads them."""
     image = io.BytesIO()
-    (np.savez_compressed if compressed else np.savez)(image, **arrays)
+    (np.savez_compressed if compressed else np.savez)(image, **arrays)  # type: ignore[arg-type]  # allow_pickle, says mypy, might be a name
     write_atomically(path, image.getbuffer())
 
 

@@ -54,7 +54,7 @@ def locked(folder: Path):
 
 
 @contextmanager
-def progress(total: int, what: str, unit: str, initial: int = 0) -> Iterator[tqdm]:
+def progress(total: int | None, what: str, unit: str, initial: int = 0) -> Iterator[tqdm]:
     """A progress bar: in the notebook when a person runs it, on the terminal when the pipeline does."""
     terminal = os.environ.get("ELM_TERMINAL")
     file = None

@@ -30,7 +30,8 @@ class _Dtype:
     """Stands for numpy.dtype(code, align, copy), then its state (version, byte order, ...)."""
 
     def __init__(self, code: str | bytes, align: Any = False, copy: Any = False):
-        self.code, self.order, self.scalars = _text(code), "=", {}
+        self.code, self.order = _text(code), "="
+        self.scalars: dict[bytes, Any] = {}
 
     def __setstate__(self, state: tuple) -> None:
         self.order = _text(state[1])
@@ -40,7 +41,7 @@ class _Dtype:
     def numpy(self) -> np.dtype:
         if self.code[0] not in "biuf" or not self.code[1:].isdigit():
             raise ValueError(f"array of dtype {self.code!r}: only numbers are read")
-        return np.dtype(self.code).newbyteorder(self.order)
+        return np.dtype(self.code).newbyteorder(self.order)  # type: ignore[arg-type]  # from a file; numpy refuses others
 
 
 class Array:

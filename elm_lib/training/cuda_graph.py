@@ -1,6 +1,7 @@
-"""Optimiser steps as a CUDA graph: ten steps are one launch. Batch, loss, gradients, Adam and learning rate stay on the GPU.
+"""Optimiser steps as a CUDA graph: ten steps are one launch.
 
-A step of a small neuron is some hundred short kernels; launched one by one from Python they wait for Python.
+Batch, loss, gradients, Adam and learning rate stay on the GPU. A step of a small neuron is some hundred short
+kernels; launched one by one from Python they wait for Python.
 """
 
 from __future__ import annotations

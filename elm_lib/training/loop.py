@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +46,8 @@ class Progress:
         return self.diverged or self.step >= train.steps
 
     def select(self, epoch: int, score: float, model: nn.Module) -> None:
-        """Keep the weights of the epoch if its validation score is the lowest so far. A score that is not finite: divergence."""
+        """Keep the weights of the epoch if its validation score is the lowest so far. A score that is not finite:
+        divergence."""
         self.diverged = not math.isfinite(score)
         if score < self.best_score:
             self.best_score, self.best_epoch = score, epoch
@@ -61,7 +62,8 @@ class Progress:
 
     @classmethod
     def restore(cls, path: Path, model: nn.Module, optimizer, device: str) -> Progress:
-        """Where a checkpoint left off; the start, where there is none or where it cannot be read (it is set aside then)."""
+        """Where a checkpoint left off; the start, where there is none or where it cannot be read (it is set aside
+        then)."""
         saved = read_or_set_aside(path, lambda file: _load(file, device))
         if saved is None:
             return cls()
@@ -195,9 +197,17 @@ def on_gpu(task, model: nn.Module, train: Train, device: str) -> tuple[Advance, 
     return advance, optimizer, steps.loss_sum
 
 
-def random_parts(model: nn.Module) -> list[nn.Module]:
-    """Modules that draw random numbers in training. Each is reseeded before a step, so a step depends on its number alone."""
-    return [module for module in model.modules() if hasattr(module, "reseed")]
+@runtime_checkable
+class Reseeded(Protocol):
+    """A module that draws random numbers in training, such as `elm_lib.models.dropout.Masks`."""
+
+    def reseed(self, *key: int) -> None: ...
+
+
+def random_parts(model: nn.Module) -> list[Reseeded]:
+    """Modules that draw random numbers in training. Each is reseeded before a step, so a step depends on its number
+    alone."""
+    return [module for module in model.modules() if isinstance(module, Reseeded)]
 
 
 def _fused(train: Train) -> dict[str, bool]:

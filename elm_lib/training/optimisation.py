@@ -35,8 +35,9 @@ def learning_rate(train: Train, step: int) -> float:
     return train.lr * 0.5 * (1 + math.cos(math.pi * step / train.steps))
 
 
-def descend(model: nn.Module, optimizer, losses: Iterable[Tensor], clip_grad_norm: float | None) -> Tensor:
-    """One optimiser step along the gradient of the sum of `losses`, each freed before the next is asked for; that sum."""
+def descend(model: nn.Module, optimizer, losses: Iterable[Tensor], clip_grad_norm: float | None) -> Tensor | float:
+    """One optimiser step along the gradient of the sum of `losses`, each freed before the next is asked for; that
+    sum."""
     optimizer.zero_grad(set_to_none=True)
     total: Tensor | float = 0.0
     for loss in losses:

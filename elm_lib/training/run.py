@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import save
@@ -25,6 +25,7 @@ from elm_lib.training.optimisation import Train
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
 
+Device = Literal["cpu", "cuda"]
 _SEEDED = threading.Lock()
 
 
@@ -59,7 +60,7 @@ def _read_json(path: Path) -> dict:
     return json.loads(path.read_text())
 
 
-def pick_device(wanted: str) -> str:
+def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
     """ "auto" -> "cuda" or "cpu". Raises ConfigError when "cuda" is asked for and there is none."""
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -88,7 +89,7 @@ def train_run(
     """
     if parent_pid:
         die_with(parent_pid)
-    # runs in threads of one process share a GPU: each has its own stream, and graphs are never captured on the default one
+    # Runs in threads of one process share a GPU: each has its own stream. Graphs are never captured on the default one.
     stream = torch.cuda.stream(torch.cuda.Stream()) if run.device.startswith("cuda") else nullcontext()
     with locked(Path(run.folder)), stream:
         if not run.is_done():
@@ -136,6 +137,7 @@ def _finish(run: Run, task, model: torch.nn.Module, progress: Progress) -> None:
     """Test the selected weights and write the results; result.json last."""
     folder, scores = Path(run.folder), {}
     if not progress.diverged:
+        assert progress.best is not None  # a run that did not diverge has a best epoch
         model.load_state_dict(progress.best)
         scores, statistics = task.evaluate(model)
         write_npz(folder / "statistics.npz", statistics, compressed=True)

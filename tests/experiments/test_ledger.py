@@ -29,9 +29,17 @@ TRAIN = Train(optimizer="adam", lr=1e-3, batch_size=2, epochs=2, batches_per_epo
 def planned(seed=0, train=TRAIN, experiment="neuronio_branch_elm", **model) -> Planned:
     entry = {"kind": "branch_elm", "d_m": 20, "d_tree": 6, "d_brch": 9} | model
     point = Point(
-        experiment=experiment, data="neuronio", vary="d_m", value=entry["d_m"], model=entry, train=train, published=TRAIN,
-        options={"window_ms": 200, "burn_in_ms": 50}, seeds=(0, 1), seconds_a_step=Seconds(cpu=1.0, cuda=1.0),
-    )  # fmt: skip
+        experiment=experiment,
+        data="neuronio",
+        vary="d_m",
+        value=entry["d_m"],
+        model=entry,
+        train=train,
+        published=TRAIN,
+        options={"window_ms": 200, "burn_in_ms": 50},
+        seeds=(0, 1),
+        seconds_a_step=Seconds(cpu=1.0, cuda=1.0),
+    )
     recipe = {"train": {"source": "generated", "train": 2}, "test": {"source": "generated", "test": 2}}
     labels = {"profile": "smoke", "source": "generated", "morphology": "default"}
     return Planned("neuronio", point, entry, seed, True, recipe, labels)

@@ -109,8 +109,8 @@ def test_a_second_run_does_nothing(project):
 
 
 def test_two_forced_runs_are_byte_identical(project):
-    """A stage of each kind from nothing: data simulated again, models trained again, masks and routing drawn again; the lock holds
-    a hash of every notebook, table and figure."""
+    """A stage of each kind from nothing: data simulated again, models trained again, masks and routing drawn again; the
+    lock holds a hash of every notebook, table and figure."""
     before, entries = (project / "dvc.lock").read_bytes(), _entries(project)
     shutil.rmtree(project / "runs")
     shutil.rmtree(project / "data/smoke")

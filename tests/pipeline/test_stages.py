@@ -37,7 +37,8 @@ def _paths(entries) -> list[str]:
 
 
 def _reached(source: str) -> set[str]:
-    """Modules of elm_lib that a source text imports, at any depth. What is found by name at run time is not among them."""
+    """Modules of elm_lib that a source text imports, at any depth. What is found by name at run time is not among
+    them."""
     known, todo, found = modules(), imported(source), set()
     while todo:
         module = todo.pop()
@@ -110,7 +111,8 @@ def test_every_out_is_made_once_and_every_dep_is_made_or_in_git(profile):
 
 
 def test_every_key_of_params_is_read():
-    """The top level by name in a stage or in the code, the rest by the typed objects, which refuse a key that they lack."""
+    """The top level by name in a stage or in the code, the rest by the typed objects, which refuse a key that they
+    lack."""
     text = (ROOT / "dvc.yaml").read_text()
     code = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
     read = {

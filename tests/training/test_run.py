@@ -92,7 +92,8 @@ def test_cosine_decay_over_the_whole_run():
 
 
 def test_windows_of_the_released_evaluation_cover_every_millisecond_once(data):
-    """A model that returns its own clock: what is kept is the first window whole, then the last 350 ms of each next one."""
+    """A model that returns its own clock: what is kept is the first window whole, then the last 350 ms of each next
+    one."""
 
     class Clock(torch.nn.Module):
         weight = torch.nn.Parameter(torch.zeros(1))
@@ -111,7 +112,8 @@ def test_windows_of_the_released_evaluation_cover_every_millisecond_once(data):
 
 
 def test_released_weights_reach_their_published_scores_on_independent_simulations(shared, tmp_path):
-    """64 simulations of 6 s by another simulator: published test scores are AUC 0.9922, RMSE 0.638 mV, 95.7 % for d_m = 20."""
+    """64 simulations of 6 s by another simulator: published test scores are AUC 0.9922, RMSE 0.638 mV, 95.7 % for d_m =
+    20."""
     with h5py.File(shared / "l5pc" / "testset_64x6s.h5") as file:
         synapse, time = file["input/synapse"][:].astype(int), file["input/time_ms"][:]
         channel = np.where(synapse < 639, 2 * synapse, 2 * (synapse - 639) + 1)

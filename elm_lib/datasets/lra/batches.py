@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -170,16 +171,20 @@ class LraData:
     """
 
     def __init__(
-        self, folder: str | Path, task: str, *, class_token: str = "end", steps: int | str | None = None, pool: int = 1
+        self,
+        folder: str | Path,
+        task: str,
+        *,
+        class_token: str = "end",
+        steps: int | Literal["longest"] | None = None,
+        pool: int = 1,
     ) -> None:
         if class_token not in ("end", "start", "none"):
             raise ValueError(f"class_token = {class_token!r}: must be 'end', 'start' or 'none'")
         self.folder, self.task, self.class_token, self.pool = Path(folder) / task, task, class_token, pool
         self.n_tokens, self.n_classes, self.n_sequences, self._has_class_token = form(task)
-        self.steps = steps
         self._splits: dict[str, Split] = {}
-        if steps == "longest":
-            self.steps = self.longest
+        self.steps = self.longest if steps == "longest" else steps
         self._order = lru_cache(maxsize=2)(self._draw_order)
 
     def split(self, name: str) -> Split:

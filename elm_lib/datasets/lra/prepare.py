@@ -29,7 +29,8 @@ _FEW = 2000  # pictures that are drawn sooner than processes start
 
 
 def fetch(wanted: Lra, *, raw: Path) -> dict[str, str]:
-    """Get the archives that the tasks are made from. Returns {file name: sha256}. Raises DataError where one cannot be had."""
+    """Get the archives that the tasks are made from. Returns {file name: sha256}. Raises DataError where one cannot be
+    had."""
     return archives.fetch(raw / RAW, wanted)
 
 
@@ -56,7 +57,12 @@ def prepare(
     workers = workers or usable_cores()
     missing = {task: _missing(out / task, made[task], _provenance(wanted, task, found)) for task in tasks}
     release = {}
-    drawn = sum(tasks[task].sizes()[split] for task in tasks if _is_drawn(task, tasks[task]) for split in missing[task])
+    drawn = sum(
+        tasks[task].generated_sizes()[split]
+        for task in tasks
+        if _is_drawn(task, tasks[task])
+        for split in missing[task]
+    )
     with _drawing(drawn, workers) as mapped:
         for task in (task for task in tasks if missing[task]):
             asked, provenance, seed = tasks[task], _provenance(wanted, task, found), 10 * wanted.seed
@@ -66,7 +72,7 @@ def prepare(
                 for split in missing[task]:
                     number = SPLITS.index(split) + 1
                     path = out / task / f"{split}.h5"
-                    _pictures(path, task, asked.sizes()[split], seed + number, provenance, mapped)
+                    _pictures(path, task, asked.generated_sizes()[split], seed + number, provenance, mapped)
             elif asked.source == "generated" and task == "image":
                 _digits(out / task, asked, seed, provenance)
             elif asked.source == "generated":
@@ -124,9 +130,9 @@ def _listops(folder: Path, asked: LraTask, seed: int, provenance: dict, splits: 
     for split in ("test", "valid", "train"):  # a larger training set leaves the others as they are
         try:
             symbols, row_ptr, values = listops.generate(
-                asked.sizes()[split],
+                asked.generated_sizes()[split],
                 seed + SPLITS.index(split) + 1,
-                lengths=(asked.min_length, asked.max_length),
+                lengths=asked.lengths,
                 without=drawn,
             )
         except ValueError as error:
@@ -167,7 +173,7 @@ def _digits(folder: Path, asked: LraTask, seed: int, provenance: dict) -> None:
     digits = load_digits()
     large = zoom(digits.images, (1, 4, 4), order=1, mode="nearest", grid_mode=True)
     grey = np.rint(large * (255 / 16)).astype(np.uint8)
-    for split, chosen in deal(len(grey), asked.sizes(), seed, "lra.image: digits").items():
+    for split, chosen in deal(len(grey), asked.generated_sizes(), seed, "lra.image: digits").items():
         with SplitWriter(folder / f"{split}.h5", "image", source="stand-in", provenance=provenance) as writer:
             writer.add(
                 grey_levels(grey[chosen], FORMS["image"].n_tokens), np.full(len(chosen), 1024), digits.target[chosen]
@@ -176,7 +182,7 @@ def _digits(folder: Path, asked: LraTask, seed: int, provenance: dict) -> None:
 
 def _reviews(folder: Path, task: str, asked: LraTask, seed: int, raw: Path, provenance: dict) -> None:
     texts, labels = read_reviews(raw / WHEEL_NAME)
-    dealt = deal(len(texts), asked.sizes(), seed, f"lra.{task}: reviews")
+    dealt = deal(len(texts), asked.generated_sizes(), seed, f"lra.{task}: reviews")
     values = vocabulary(texts[i] for i in dealt["train"]) if task == "text" else PRINTABLE
     for number, (split, chosen) in enumerate(dealt.items(), start=1):
         some = [texts[i] for i in chosen]

@@ -18,7 +18,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -38,9 +38,10 @@ _CIFAR = re.compile(r"(?:^|/)cifar-10-batches-py/(data_batch_[1-5]|test_batch)$"
 _SPLIT = {"val": "valid", "eval": "valid"}
 
 Limits = dict[str, int | None]  # {split: samples kept at most}
+Row = tuple[np.ndarray, np.ndarray | list[int], list[int]]  # symbols, lengths, labels
 
 
-def members(place: Path, *patterns: re.Pattern) -> Iterator[tuple[re.Match, BinaryIO, str]]:
+def members(place: Path, *patterns: re.Pattern) -> Iterator[tuple[re.Match, IO[bytes], str]]:
     """(match, content, name) of the members that a pattern finds, of an archive or an unpacked folder, in its order."""
     try:
         if place.is_dir():
@@ -54,7 +55,9 @@ def members(place: Path, *patterns: re.Pattern) -> Iterator[tuple[re.Match, Bina
             for member in archive:
                 found = (pattern.search(member.name) for pattern in patterns) if member.isfile() else ()
                 if match := next(filter(None, found), None):
-                    yield match, archive.extractfile(member), member.name
+                    content = archive.extractfile(member)
+                    assert content is not None  # a file has content
+                    yield match, content, member.name
     except (tarfile.TarError, EOFError, OSError) as error:
         if isinstance(error, OSError) and error.errno:  # of the disk, not of the archive
             raise
@@ -118,7 +121,7 @@ def listops_symbols(source: bytes, name: str) -> np.ndarray:
     return symbols[symbols != 255] + np.uint8(FIRST_SYMBOL)
 
 
-def listops_rows(file: BinaryIO, name: str) -> Iterator[tuple[np.ndarray, list[int], list[int]]]:
+def listops_rows(file: IO[bytes], name: str) -> Iterator[Row]:
     """(symbols, [length], [value]) of each line."""
     lines = iter(file)
     if next(lines, b"").split() != [b"Source", b"Target"]:
@@ -131,9 +134,7 @@ def listops_rows(file: BinaryIO, name: str) -> Iterator[tuple[np.ndarray, list[i
         yield symbols, [len(symbols)], [int(target)]
 
 
-def retrieval_rows(
-    file: BinaryIO, name: str, max_length: int | None
-) -> Iterator[tuple[np.ndarray, np.ndarray, list[int]]]:
+def retrieval_rows(file: IO[bytes], name: str, max_length: int | None) -> Iterator[Row]:
     """(symbols of both texts, their two lengths, [label]) of each line."""
     for number, line in enumerate(file, start=1):
         parts = line.rstrip(b"\r\n").split(b"\t")
@@ -174,7 +175,7 @@ class _Pictures:
         if picture.shape != (self.size, self.size):
             raise DataError(f"{name}: {picture.shape} pixels, expected {self.size} x {self.size}")
         self.place[member] = len(self.place)
-        self.file.write(grey_levels(picture, FORMS[self.task].n_tokens))
+        self.file.write(grey_levels(picture, FORMS[self.task].n_tokens).data)
 
     def write(self) -> None:
         self.file.close()
@@ -209,11 +210,11 @@ def _natural(name: str) -> list:
 def convert_imdb(place: Path, out: Path, limits: Limits, max_length: int | None, provenance: dict) -> None:
     """aclImdb -> out/text/<split>.h5: 22,500 / 2,500 / 25,000 reviews. The byte values are those of the training
     set."""
-    found = {"train": {}, "test": {}}
+    found: dict[str, dict[str, tuple[bytes, int]]] = {"train": {}, "test": {}}
     for match, file, name in members(place, _IMDB):
         found[match[1]][name] = (file.read(), int(match[2] == "pos"))
-    for split, content in found.items():
-        if not content:
+    for split, reviews in found.items():
+        if not reviews:
             raise DataError(f"{place}: holds no aclImdb/{split}/pos/*.txt: get aclImdb_v1.tar.gz again")
     test, train, valid = _with_valid(found["test"], found["train"])
     values = vocabulary(text for text, _ in train)
@@ -249,8 +250,8 @@ def convert_cifar(place: Path, out: Path, limits: Limits, provenance: dict) -> N
     if missing := {*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"} - set(found):
         raise DataError(f"{place}: holds no cifar-10-batches-py/{min(missing)}: get {place.name} again")
     rows = {name: list(zip(luma(pixels), labels)) for name, (pixels, labels) in sorted(found.items())}
-    train = dict(enumerate(row for name, batch in rows.items() if name != "test_batch" for row in batch))
-    test, train, valid = _with_valid(dict(enumerate(rows["test_batch"])), train)
+    learned = dict(enumerate(row for name, batch in rows.items() if name != "test_batch" for row in batch))
+    test, train, valid = _with_valid(dict(enumerate(rows["test_batch"])), learned)
     for split, content in (("train", train), ("valid", valid), ("test", test)):
         content = content[: limits[split]]
         pictures, labels = np.stack([p for p, _ in content]), np.array([y for _, y in content])

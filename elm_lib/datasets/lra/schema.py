@@ -93,7 +93,7 @@ class SplitWriter:
         self._lengths: list[np.ndarray] = []
         self._labels: list[np.ndarray] = []
 
-    def add(self, tokens: np.ndarray, lengths: np.ndarray, labels: np.ndarray) -> None:
+    def add(self, tokens: np.ndarray, lengths: np.ndarray | list[int], labels: np.ndarray | list[int]) -> None:
         """Some samples: tokens (sum of lengths,) or (n, T), lengths (n S,), labels (n,)."""
         tokens, lengths, labels = np.asarray(tokens).ravel(), np.asarray(lengths), np.asarray(labels)
         if len(lengths) != len(labels) * self.form.n_sequences or lengths.sum() != len(tokens):
@@ -107,7 +107,7 @@ class SplitWriter:
             raise DataError(f"{self.path}: labels {labels.min()}..{labels.max()}, outside 0..{self.form.n_classes - 1}")
         if len(lengths) and lengths.min() < 1:
             raise DataError(f"{self.path}: a sequence without a symbol")
-        self._file.write(np.ascontiguousarray(tokens, np.uint8))
+        self._file.write(np.ascontiguousarray(tokens, np.uint8).data)
         self._lengths.append(lengths.astype(np.int64))
         self._labels.append(labels.astype(np.uint8))
 

@@ -24,6 +24,16 @@ class LraTask(Strict):
         check_sizes(self.source, self.sizes())
         return self
 
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """min_length and max_length of generated ListOps, which has both."""
+        assert self.min_length is not None and self.max_length is not None  # `Lra` refuses it
+        return self.min_length, self.max_length
+
+    def generated_sizes(self) -> dict[str, int]:
+        """Sizes of generated data, all of which have one."""
+        return {split: size for split, size in self.sizes().items() if size is not None}
+
     def sizes(self) -> dict[str, int | None]:
         return {"train": self.train, "valid": self.valid, "test": self.test}
 
@@ -44,7 +54,7 @@ class Lra(Strict):
         for name, task in self.tasks():
             lengths = (task.min_length, task.max_length)
             if name == "listops" and task.source == "generated":
-                if None in lengths or lengths[0] + 1 >= lengths[1]:
+                if task.min_length is None or task.max_length is None or task.min_length + 1 >= task.max_length:
                     raise ValueError(
                         f"{name}: min_length, max_length = {lengths}: a length must lie between two numbers"
                     )

@@ -114,4 +114,5 @@ def scores(model: nn.Module, batch: Batch) -> Tensor:
     with a `head`, those outputs of a sample's sequences, side by side, through it."""
     y, _ = model(batch.x)
     last = y[torch.arange(len(y), device=y.device), batch.length - 1]
-    return model.head(last.view(-1, len(batch), last.shape[1])) if hasattr(model, "head") else last
+    head = getattr(model, "head", None)
+    return last if head is None else head(last.view(-1, len(batch), last.shape[1]))

@@ -15,7 +15,7 @@ from elm_lib.support.errors import DataError
 try:
     from elm_lib.datasets.neuronio import batches_cpu
 except ImportError:  # numba is optional for the library alone
-    batches_cpu = None
+    batches_cpu = None  # type: ignore[assignment]  # mypy gives the name the module's type
 
 
 @dataclass(frozen=True, eq=False)

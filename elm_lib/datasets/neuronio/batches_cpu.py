@@ -124,7 +124,8 @@ def read(table, indices, starts_ms, window_ms):
     spike, voltage = np.zeros((n, window_ms), np.float32), np.zeros((n, window_ms), np.float32)
     for b in range(n):
         file = table.where[indices[b], 0]
-        descriptor = _open(table.paths[table.path_at[file] :].ctypes.data, READ_ONLY)
+        path = table.paths[table.path_at[file] :].ctypes.data
+        descriptor = _open(path, READ_ONLY)  # type: ignore[call-overload]  # compiled, it is the function of libc
         ok = descriptor >= 0
         if ok:
             stop = min(starts_ms[b] + window_ms, table.duration_ms[file])

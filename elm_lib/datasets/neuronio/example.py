@@ -39,9 +39,9 @@ def liveliest(simulations: SimulationSet, span_ms: int, least_ms: int = LEAD_MS)
 
 
 def shown(simulations: SimulationSet, model: nn.Module | None = None) -> Shown:
-    """The liveliest 2 s of a set, with a model's prediction. Of shorter simulations, all that comes after the first 500 ms.
+    """The liveliest 2 s of a set, with a model's prediction.
 
-    Takes up to 100 KB when compressed.
+    Of shorter simulations it is all that comes after the first 500 ms. Takes up to 100 KB when compressed.
     """
     longest = max(simulations.duration_ms(n) for n in range(len(simulations)))
     n, start = liveliest(simulations, min(SPAN_MS, longest - LEAD_MS))
@@ -50,13 +50,14 @@ def shown(simulations: SimulationSet, model: nn.Module | None = None) -> Shown:
 
 @torch.no_grad()
 def stretch(simulations: SimulationSet, n: int, start_ms: int, stop_ms: int, model: nn.Module | None = None) -> Shown:
-    """Simulation n from start_ms to stop_ms, see above. The model predicts in one go, from a zero state before the lead."""
+    """Simulation n from start_ms to stop_ms, see above. The model predicts in one go, from a zero state before the
+    lead."""
     lead = min(LEAD_MS, start_ms)
     file, k = simulations[n]
     row_ptr, channel, _, _ = file.window(k, start_ms - lead, stop_ms)
     spike, _ = simulations.targets(n, start_ms, stop_ms)
     scalars = {"n": n, "start_ms": start_ms, "stop_ms": stop_ms, "lead_ms": lead}
-    found = {name: np.int64(value) for name, value in scalars.items()} | {
+    found: Shown = {name: np.array(value, np.int64) for name, value in scalars.items()} | {
         "time": np.repeat(np.arange(len(row_ptr) - 1), np.diff(row_ptr)).astype(np.uint16),
         "channel": channel.astype(np.uint16),
         "spike": np.flatnonzero(spike).astype(np.uint16),

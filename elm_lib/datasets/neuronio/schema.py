@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -205,7 +205,7 @@ def _open(path: Path, file: h5py.File) -> Simulations:
     )
 
 
-class SimulationSet(Sequence):
+class SimulationSet:
     """Several files seen as one list of simulations, in the order of their names (or of the list given).
 
     paths: a folder (its *.h5), one file, or a list of files. `len()` counts simulations; item n is (file, index in it).
@@ -229,6 +229,9 @@ class SimulationSet(Sequence):
 
     def __getitem__(self, n: int) -> tuple[Simulations, int]:
         return self._where[n]
+
+    def __iter__(self) -> Iterator[tuple[Simulations, int]]:
+        return iter(self._where)
 
     @property
     def source(self) -> str:

@@ -15,7 +15,7 @@ class Split(Strict):
     simulations: PositiveInt | None
     duration_ms: int = Field(ge=1100)
     ranges: Literal["narrow", "script"]
-    dt_ms: Literal[0.025, 0.05, 0.1]
+    dt_ms: Literal[0.025, 0.05, 0.1]  # type: ignore[valid-type]  # pydantic takes them
 
 
 class NeuronIO(Strict):

@@ -120,7 +120,8 @@ class Task:
 
         most  only the first so many simulations of a split
         """
-        scores, kept = {}, {}
+        scores: dict[str, float] = {}
+        kept: dict[str, np.ndarray] = {}
         for split in splits:
             predictions = predict_all(model, self.split(split), most=most)
             for protocol, values in score(*predictions).items():
@@ -189,7 +190,7 @@ def predict_all(
     """
     model.eval()
     some = range(len(simulations))[:most]
-    predictions = zip(*(predict(model, simulations, n, batches and batches[n]) for n in some))
+    predictions = zip(*(predict(model, simulations, n, None if batches is None else batches[n]) for n in some))
     return [*(np.stack(a) for a in predictions), *(targets(simulations, most) if expected is None else expected)]
 
 

@@ -230,7 +230,10 @@ class ShdData:
     def held_out_speakers(self) -> tuple[int, ...]:
         """Speakers of the test file that the train file has not."""
         if self._valid_file == "valid":  # which names the speakers of the whole train file
-            trained = set(read_provenance(self.folder / "valid.h5")["speakers"])
+            made = read_provenance(self.folder / "valid.h5")
+            if made is None:
+                raise DataError(f"{self.folder / 'valid.h5'}: does not say how it was made: make it again")
+            trained = set(made["speakers"])
         else:
             trained = set(self.file("train").speaker.tolist())
         return tuple(sorted(set(self.file("test").speaker.tolist()) - trained))

@@ -30,6 +30,7 @@ from elm_lib.datasets.shd.schema import (
 )
 from elm_lib.simulate.speech import cochlea, voices
 from elm_lib.support import processes
+from elm_lib.support.errors import DataError
 from elm_lib.support.files import need_space, read_npz, read_or_set_aside, write_atomically, write_npz
 from elm_lib.support.workers import pool, usable_cores
 
@@ -145,8 +146,10 @@ def generate(
         if split not in splits and not (split == "valid" and "train" in splits):
             continue
         found = file.found()
-        held = 0 if found is None else len(found)
-        known |= {(file.sequence, i): found.spikes(k) for k, i in enumerate(file.members[:held].tolist())}
+        held = 0
+        if found is not None:
+            held = len(found)
+            known |= {(file.sequence, i): found.spikes(k) for k, i in enumerate(file.members[:held].tolist())}
         members = file.members[: (most or {}).get(split)]
         enough = held >= len(members) if split in (most or {}) else held == len(members)
         if split in splits and not enough:
@@ -188,7 +191,15 @@ def _spoken(
         for n in _run(missing, min(workers or usable_cores(), len(missing)), parts):
             if bar is not None:
                 bar.update(n)
-    return {(job[1], i): pair for job in jobs for i, pair in zip(job[2], _read_part(*job), strict=True)}
+    spoken: dict[tuple[str, int], Spikes] = {}
+    for job in jobs:
+        pairs = _read_part(*job)
+        if pairs is None:
+            raise DataError(
+                f"{_part_path(parts, *job[1:3])}: cannot be read, though it was just made: run the stage again"
+            )
+        spoken |= {(job[1], i): pair for i, pair in zip(job[2], pairs, strict=True)}
+    return spoken
 
 
 def _part_path(parts: Path, sequence: str, members: tuple[int, ...]) -> Path:

@@ -47,7 +47,7 @@ def prepare(
             for split, name in sources["files"].items()
         }
     else:
-        sizes = {"train": wanted.train, "test": wanted.test}
+        sizes = wanted.generated_sizes()
         paths = generated.generate(out, sizes, wanted.seed, splits=splits, most=most)
     for path in paths.values():
         open_recordings(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from elm_lib.datasets.shd import generated
 from elm_lib.datasets.shd.settings import Shd
@@ -11,6 +12,7 @@ from elm_lib.support import manifest
 
 def recipe(settings: Shd, folder: str | Path, options: dict) -> dict[str, dict]:
     """See `elm_lib.datasets.recipe`. A fifth of the training words are for validation."""
+    parts: dict[str, dict[str, Any]]
     if settings.source == "real":
         hashes = manifest.checksums(folder, ("train", "test"), "dvc repro preprocess_shd")
         parts = {name: {"source": "real", "sha256": {name: hashes[name]}} for name in hashes}

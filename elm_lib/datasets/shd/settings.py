@@ -24,3 +24,7 @@ class Shd(Strict):
     def _generated_data_have_a_size(self):
         check_sizes(self.source, {"train": self.train, "test": self.test}, unit=" of utterances")
         return self
+
+    def generated_sizes(self) -> dict[str, int]:
+        """Utterances of the generated files, all of which have a size."""
+        return {name: size for name, size in (("train", self.train), ("test", self.test)) if size is not None}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elm_lib.datasets.shd.batches import Batch, ShdData, n_bins, n_outputs
+from elm_lib.datasets.shd.batches import Batch, ShdData, Split, n_bins, n_outputs
 from elm_lib.datasets.shd.schema import N_CHANNELS
 from elm_lib.support.errors import ConfigError
 
@@ -94,7 +94,7 @@ class Task:
         return self.evaluate(model)[0]
 
     def evaluate(
-        self, model: nn.Module, splits: Iterable[str] = ("train", "valid", "test"), most: int | None = None
+        self, model: nn.Module, splits: Iterable[Split] = ("train", "valid", "test"), most: int | None = None
     ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         """Accuracy on these splits; on the test set also of speakers that were not in training, of the others, and with
         input dropout as in training, which the released code leaves on (`_dropped`). And the statistics of the test
@@ -104,13 +104,14 @@ class Task:
         unseen  bool (n,)  whether none of its speakers was in training
         most    only the first so many samples of a split
         """
-        scores, kept = {}, {}
+        scores: dict[str, float] = {}
+        kept: dict[str, np.ndarray] = {}
         for split in splits:
             right, speaker = self._right(model, split, most=most)
             scores[f"{split}_accuracy"] = right.mean()
             if split == "test":
                 unseen = np.isin(speaker, self.data.held_out_speakers)
-                kept = {"right": right, "unseen": unseen.all(1)}
+                kept = {"right": right, "unseen": np.asarray(unseen.all(1))}
                 for name, part in (("unseen_speakers", unseen.all(1)), ("seen_speakers", ~unseen.any(1))):
                     scores[f"test_accuracy_{name}"] = right[part].mean() if part.any() else float("nan")
                 scores["test_accuracy_dropped"] = self._right(model, "test", self.dropout, most)[0].mean()
@@ -125,7 +126,7 @@ class Task:
 
     @torch.no_grad()
     def _right(
-        self, model: nn.Module, split: str, dropout: float = 0.0, most: int | None = None
+        self, model: nn.Module, split: Split, dropout: float = 0.0, most: int | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Whether each sample of a split was named right, (n,) bool, and its speakers, (n, 1 or 2)."""
         model.eval()
@@ -136,7 +137,7 @@ class Task:
             speaker.append(batch.speaker.numpy())
         return np.concatenate(right), np.concatenate(speaker)
 
-    def _batches(self, split: str, dropout: float, most: int | None):
+    def _batches(self, split: Split, dropout: float, most: int | None):
         if split == "train" and self.adding:  # pairs without end: as many as for validation, drawn as in training
             pairs = self.data.pairs["valid"] if most is None else min(most, self.data.pairs["valid"])
             few = pairs // EVALUATED or 1

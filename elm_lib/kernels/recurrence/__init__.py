@@ -30,11 +30,11 @@ from elm_lib.kernels.recurrence.engine_reference import ACTIVATIONS
 try:
     from elm_lib.kernels.recurrence import engine_cpu
 except ImportError:  # numba is optional for the library alone
-    engine_cpu = None
+    engine_cpu = None  # type: ignore[assignment]  # mypy gives the name the module's type
 try:
     from elm_lib.kernels.recurrence import engine_cuda
 except ImportError:  # triton comes with torch's CUDA builds
-    engine_cuda = None
+    engine_cuda = None  # type: ignore[assignment]  # mypy gives the name the module's type
 
 SCALES = {"tanh": (1.0, 1.0), "scaled": (1.7159, 2.0 / 3.0)}  # (a, b) of f(z) = a tanh(b z)
 COMPILED = {name: engine for name, engine in (("cuda", engine_cuda), ("cpu", engine_cpu)) if engine}

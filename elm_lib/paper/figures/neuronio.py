@@ -200,7 +200,7 @@ def _input_and_soma(figure: Figure | SubFigure, shown: Shown | None, title: str)
     below.set(xlabel="time (ms)", ylabel="soma (mV)")
     raster(above, shown, size=0.12)
     if shown is not None:
-        below.plot(np.arange(shown["start_ms"], shown["stop_ms"]), shown["soma"], color=style.TARGET, lw=0.7)
+        below.plot(np.arange(int(shown["start_ms"]), int(shown["stop_ms"])), shown["soma"], color=style.TARGET, lw=0.7)
 
 
 def _prediction(above: Axes, below: Axes, shown: Shown | None, title: str) -> None:

@@ -38,6 +38,7 @@ def single_compartment(kind: str) -> Cell:
     """A cylinder of 20 x 20 um with the channels of kind "soma", "axon", "basal" or "apical" (800 um out)."""
     one = np.ones(1)
     kinds = np.full(1, KINDS[kind], np.int8)
+    assert EXACT.longest_apical_path_um is not None  # it is given with the reconstruction
     return Cell(
         EXACT,
         np.full(1, -1, np.int32),

@@ -125,7 +125,8 @@ def discretise(path: Path, reconstruction: Reconstruction) -> Cell:
     end = nodes.add_section(0, 0.0, AXON, 1, stub_points, stub_diameters, 1, has_children=True)
     nodes.add_section(end, AXON_STUB_LENGTH, AXON, 2, stub_points, stub_diameters, 1, has_children=False)
 
-    section_end, section_number = {}, 2
+    section_end: dict[int, tuple[int, float]] = {}  # last node, um from the soma
+    section_number = 2
     for kind, tag in ((BASAL, morphio.SectionType.basal_dendrite), (APICAL, morphio.SectionType.apical_dendrite)):
         for section in tree.sections:
             if section.type != tag:

@@ -28,7 +28,7 @@ def cached(function):
     """
     dispatcher = njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)(function)
     sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-    cache_file = dispatcher._cache._cache_file  # private, so tests/test_simulate_channels.py holds it
+    cache_file = dispatcher._cache._cache_file  # type: ignore[attr-defined]  # private, so tests/test_simulate_channels.py holds it
     cache_file._source_stamp = (cache_file._source_stamp, hashlib.sha256(sources).hexdigest())
     return dispatcher
 
@@ -60,7 +60,7 @@ def log(x):
     mantissa = i32((bits & i32(0x007FFFFF)) | i32(0x3F800000)).view(f32)  # in [1, 2)
     large = mantissa > SQRT_2
     mantissa = mantissa * f32(0.5) if large else mantissa
-    exponent = f32(exponent) + (f32(1.0) if large else f32(0.0))
+    exponent = f32(exponent) + (f32(1.0) if large else f32(0.0))  # type: ignore[assignment]  # numba lets it change
     s = (mantissa - f32(1.0)) / (mantissa + f32(1.0))  # ln m = 2 artanh s, |s| < 0.172
     q = s * s
     series = f32(1.0) + q * (f32(1 / 3) + q * (f32(1 / 5) + q * (f32(1 / 7) + q * f32(1 / 9))))

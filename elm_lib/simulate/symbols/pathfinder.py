@@ -102,8 +102,8 @@ def render(scene: Scene, recipe: Recipe, markers: bool = True) -> np.ndarray:
     """The scene as grey values, uint8 (size, size), its brightest pixel 255."""
     image = np.zeros((recipe.size, recipe.size))
     contrast = np.where(scene.contour < 2, recipe.contour_contrast, recipe.distractor_contrast)
-    for paddle, brightness in zip(scene.paddles, contrast, strict=True):
-        draw_bar(image, *paddle, recipe.paddle_thickness / 2, recipe.overdraw, brightness)
+    for (x_0, y_0, x_1, y_1), brightness in zip(scene.paddles, contrast, strict=True):
+        draw_bar(image, x_0, y_0, x_1, y_1, recipe.paddle_thickness / 2, recipe.overdraw, brightness)
     for x, y in scene.markers if markers else ():
         draw_disc(image, x, y, recipe.marker_radius)
     return np.rint(image * (255 / image.max())).astype(np.uint8)
