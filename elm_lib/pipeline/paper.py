@@ -1,7 +1,8 @@
 """`make paper`: profile desk from the ledger, every stage forced, and how many numbers came out as they were before.
 
 Validation and test sets are simulated again. The kept weights of the default points are evaluated on them. All tables,
-figures and the report are drawn again, and the table of docs/results.md. A run that the ledger lacks is not trained here: it stays `not run`.
+figures and the report are drawn again, and the table of docs/results.md. A run that the ledger lacks is not trained
+here: it stays `not run`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ ENV = os.environ | {
     "GIT_COMMITTER_EMAIL": "t@t",
 }
 STALLED_S = 600  # without a sign of progress
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(5400)]
 
 
 def call(project: Path, *words: str) -> str:
