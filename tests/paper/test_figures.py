@@ -8,7 +8,8 @@ import seaborn as sns
 import torch
 
 from elm_lib.datasets.neuronio.example import stretch
-from elm_lib.datasets.neuronio.schema import SimulationSet, write_simulations
+from elm_lib.datasets.neuronio.schema import SimulationSet
+from elm_lib.datasets.neuronio.writer import write_simulations
 from elm_lib.datasets.shd.schema import Recordings
 from elm_lib.neuron import ELM, BranchELM
 from elm_lib.paper.figures import lra, neuronio, shd, style
