@@ -166,7 +166,7 @@ def _accuracy(line: pd.Series) -> str:
 def _with_budget(line: pd.Series) -> str:
     shown = tables.mean_std(line.test_mean, line.test_std, 2)
     kind = "" if line.source in ("real", "generated") else f", {line.source}"
-    return shown and f"{shown} ({100 * line.budget:.2g} % of the steps{kind})"
+    return shown and f"{shown} ({100 * line.budget:.2g} % of the budget{kind})"
 
 
 def _shown_ablation(long: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -183,7 +183,7 @@ def _shown_ablation(long: pd.DataFrame, name: str) -> pd.DataFrame:
         ours = zip(long[f"{split}_mean"], long[f"{split}_std"], strict=True)
         rows.append(["", "ours", *(tables.mean_std(mean, std, digits) or "not run" for mean, std in ours)])
     if long.budget.notna().any():
-        rows.append(["% of the steps", "ours", *("" if b != b else f"{100 * b:.2g}" for b in long.budget)])
+        rows.append(["% of the budget", "ours", *("" if b != b else f"{100 * b:.2g}" for b in long.budget)])
     return pd.DataFrame(rows, columns=[heads[size], "", *(f"{value:g}" for value in long[size])])
 
 

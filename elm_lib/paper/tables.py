@@ -43,11 +43,11 @@ def _latex(text: str) -> str:
 
 
 def ours(line: dict) -> str:
-    """How a row of ours is headed: "ours, 17 % of the steps"."""
+    """How a row of ours is headed: "ours, 17 % of the budget"."""
     budget = line.get("budget", math.nan)
     if budget != budget:
         return NOT_RUN
-    return "ours" if budget >= 1 - 1e-9 else f"ours, {100 * budget:.2g} % of the steps"
+    return "ours" if budget >= 1 - 1e-9 else f"ours, {100 * budget:.2g} % of the budget"
 
 
 def number(value: float, digits: int) -> str:
