@@ -1,5 +1,7 @@
 """Figures draw from every table that a profile can give, in the paper's colours, and with the same bytes each time."""
 
+from functools import partial
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -82,18 +84,18 @@ def test_models_have_the_colours_of_the_paper():
 def test_what_is_stored_is_what_the_neuron_saw(simulations):
     """The prediction over the stored stretch is that over the data set's, and the figure's input is the data set's."""
     torch.manual_seed(0)
-    model = BranchELM(1278, 3, 2, d_tree=5, d_brch=300, engine="reference")
+    model = BranchELM(1278, 3, 2, d_tree=5, d_brch=300, engine="reference", batch_first=True)
     shown = stretch(simulations, 0, 650, 950, model)
     assert {name: shown[name].dtype for name in ("time", "channel", "soma", "spike", "p", "v")} == {
         **dict.fromkeys(("time", "channel", "spike"), np.dtype("uint16")),
         **dict.fromkeys(("soma", "p", "v"), np.dtype("float16")),
     }
     assert shown["spike"].tolist() == [50, 250]  # at 700 and 900 ms
-    x = torch.from_numpy(simulations.dense(0, 150, 950)).unsqueeze(1)
+    x = torch.from_numpy(simulations.dense(0, 150, 950)).unsqueeze(0)
     with torch.no_grad():
         y, (s, m) = model(x)
     run = neuronio.trace(model, shown)
-    torch.testing.assert_close(torch.from_numpy(run["p"]), torch.sigmoid(y[500:, 0, 0]), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(torch.from_numpy(run["p"]), torch.sigmoid(y[0, 500:, 0]), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(torch.from_numpy(run["m"][-1]), m[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(torch.from_numpy(run["s"][-1]), s[0], rtol=1e-4, atol=1e-4)
     assert len(run["time_ms"]) == len(run["p"]) == len(shown["v"]) == 300 and run["s_name"] == "branch traces"
@@ -143,7 +145,8 @@ def test_an_error_bar_is_the_spread_over_seeds_or_the_sampling_error_of_one():
 
 @pytest.mark.parametrize("ours", [OURS, NOTHING], ids=["ours", "nothing"])
 def test_figures_of_one_simulation(simulations, ours):
-    model = ELM(1278, 3, 2) if ours is NOTHING else BranchELM(1278, 3, 2, d_tree=5, d_brch=300)
+    kind = ELM if ours is NOTHING else partial(BranchELM, d_tree=5, d_brch=300)
+    model = kind(1278, 3, 2, batch_first=True)
     shown = stretch(simulations, 0, 650, 750, model)
     figure = neuronio.dynamics(model, shown, LABEL)
     assert NOT_RUN not in _texts(figure) and LABEL in _texts(figure)
