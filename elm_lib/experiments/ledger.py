@@ -34,9 +34,25 @@ NOT_KNOWN = "not known"
 
 # what every table of runs has, in this order, before the scores
 RUN_COLUMNS = [
-    "experiment", "size", "seed", "profile", "source", "morphology", "budget", "vary", "device", "parameters", "flops",
-    "diverged", "steps", "best_epoch", "key", "commit", "published_steps", "statistics",
-]  # fmt: skip
+    "experiment",
+    "size",
+    "seed",
+    "profile",
+    "source",
+    "morphology",
+    "budget",
+    "vary",
+    "device",
+    "parameters",
+    "flops",
+    "diverged",
+    "steps",
+    "best_epoch",
+    "key",
+    "commit",
+    "published_steps",
+    "statistics",
+]
 
 
 def home(profile: str, root: str | Path = ".", fresh: bool = False) -> Path:
