@@ -112,20 +112,21 @@ def test_scores_and_statistics_come_of_one_prediction_without_training_data(fold
 
 def test_the_example_is_the_liveliest_span_and_small(folder, model):
     simulations = SimulationSet(folder / "test")
-    kept = shown(model, simulations)
-    n, first, start, stop = (int(kept[name]) for name in ("n", "first_ms", "start_ms", "stop_ms"))
+    kept = shown(simulations, model)
+    n, start, stop, lead = (int(kept[name]) for name in ("n", "start_ms", "stop_ms", "lead_ms"))
+    first = start - lead
     assert (n, start) == liveliest(simulations, 2000)
     assert n == 1
-    assert (start - first, stop - start) == (LEAD_MS, 2000)
+    assert (lead, stop - start) == (LEAD_MS, 2000)
     dense = np.zeros((stop - first, 1278), np.float32)
     dense[kept["time"], kept["channel"]] = 1 - 2.0 * (kept["channel"] % 2)
     assert np.array_equal(dense, simulations.dense(n, first, stop))
-    spike, _ = simulations.targets(n, first, stop)
+    spike, _ = simulations.targets(n, start, stop)
     assert np.array_equal(np.flatnonzero(spike), kept["spike"])
     with torch.no_grad():
         y, _ = model(torch.from_numpy(dense)[None])
-    np.testing.assert_allclose(kept["p"], torch.sigmoid(y[0, :, 0]), atol=1e-3)
-    assert len(kept["soma"]) == len(kept["voltage"]) == stop - first
+    np.testing.assert_allclose(kept["p"], torch.sigmoid(y[0, lead:, 0]), atol=1e-3)
+    assert len(kept["soma"]) == len(kept["v"]) == stop - start
     image = io.BytesIO()
     np.savez_compressed(image, **kept)
     assert len(image.getbuffer()) < 200_000
