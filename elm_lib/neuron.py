@@ -26,7 +26,7 @@ from elm_lib import neuron_init
 from elm_lib.kernels.autograd import beside_graph
 from elm_lib.kernels.recurrence import ACTIVATIONS, ENGINES, SCALES, MemoryMLP, recurrence
 from elm_lib.kernels.spikes import Spikes
-from elm_lib.kernels.synapses import branch_sums, branch_weights, in_stretches, input_half, weighted
+from elm_lib.kernels.synapses import BRANCH_ACTIVATIONS, branch_sums, branch_weights, in_stretches, input_half, weighted
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
 
@@ -44,6 +44,7 @@ class Parameters(NamedTuple):
     w_p      [(W, b), ...]  layers of the MLP
     act, a, b               activation between the layers, and f(z) = a tanh(b z) after the last (1, 1 in the equations)
     w_y      (W, b)         read-out; None returns m
+    phi                     what the sum of a branch goes through before the MLP: see `branch_sums`
     """
 
     kappa_s: Tensor
@@ -56,13 +57,14 @@ class Parameters(NamedTuple):
     a: float
     b: float
     w_y: tuple[Tensor, Tensor] | None
+    phi: str = "none"
 
 
 def elm_step(x: Tensor, state: State, p: Parameters) -> tuple[Tensor, State]:
     """Equation 1: the synapses' inputs x (B, d_s), and (s, m) after the last step -> y (B, d_o), (s, m)."""
     s, m = state
     s = p.kappa_s * s + weighted(x, p.w_s)  # (B, S)
-    z = torch.cat([branch_sums(s, p.d_brch), p.kappa_m * m], -1)
+    z = torch.cat([branch_sums(s, p.d_brch, p.phi), p.kappa_m * m], -1)
     *hidden, (w_out, b_out) = p.w_p
     for w, b in hidden:
         z = ACTIVATIONS[p.act](F.linear(z, w, b))  # (B, d_mlp)
@@ -80,7 +82,7 @@ class ELM(nn.Module):
     l_mlp, d_mlp  hidden layers (0: linear integration) and their width (default 2 d_m)
     lambda_       scale of the memory update: Table S1 has 10 for NeuronIO and recommends 5
     tau_m_init    "linspace" or "logspace" over tau_m_range, ms
-    tau_m_bounds  ms; tau_m = lo + (hi - lo) sigmoid(.), learned unless learn_tau_m is False
+    tau_m_bounds  ms; tau_m = lo + (hi - lo) sigmoid(.), learned unless learn_tau_m is False. None: those of tau_m_range
     tau_s         ms: one value, or one a synapse (input_size,)
     w_s           initial synapse weight; learned only if learn_w_s, kept >= 0 by a ReLU
     delta_t       ms between two inputs
@@ -107,7 +109,7 @@ class ELM(nn.Module):
         activation: str = "relu",
         lambda_: float = 10.0,
         tau_m_range: tuple[float, float] = (1.0, 100.0),
-        tau_m_bounds: tuple[float, float] = (0.0, 500.0),
+        tau_m_bounds: tuple[float, float] | None = (0.0, 500.0),
         tau_m_init: str = "linspace",
         learn_tau_m: bool = True,
         tau_s: float | Tensor = 5.0,
@@ -134,7 +136,7 @@ class ELM(nn.Module):
         self.memory_update = neuron_init.choice("memory_update", memory_update, ("original", "improved"))
         self.tanh = neuron_init.choice("tanh", tanh, SCALES)
 
-        low, high = tau_m_bounds
+        low, high = tau_m_range if tau_m_bounds is None else tau_m_bounds
         self.tau_m_bounds = (low, high)
         tau_m = neuron_init.spaced(tau_m_range, d_m, tau_m_init)
         self.proto_tau_m = nn.Parameter(neuron_init.to_proto(tau_m, self.tau_m_bounds), requires_grad=learn_tau_m)
@@ -173,6 +175,11 @@ class ELM(nn.Module):
         """Synapse weights >= 0, (n_synapse,)."""
         return F.relu(self.proto_w_s)
 
+    @property
+    def _phi(self) -> str:
+        """What the sum of a branch goes through."""
+        return "none"
+
     def _trace_weights(self) -> tuple[Tensor, int]:
         """w_s and d_brch of `Parameters`."""
         return self.w_s, 1
@@ -190,7 +197,7 @@ class ELM(nn.Module):
         w_p: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.bias) for layer in self.layers]
         w_y = None if self.w_y is None else (self.w_y.weight, self.w_y.bias)
         act, (a, b) = self.activation, SCALES[self.tanh]
-        return Parameters(kappa_s, *self._trace_weights(), kappa_m, gain, w_p, act, a, b, w_y)
+        return Parameters(kappa_s, *self._trace_weights(), kappa_m, gain, w_p, act, a, b, w_y, self._phi)
 
     def zero_state(self, x: Tensor | Spikes) -> State:
         """s_0 = 0, m_0 = 0 for a batch like x (B, ..)."""
@@ -236,7 +243,7 @@ class ELM(nn.Module):
         p = self.step_parameters()
         (w_1, b_1), *rest = p.w_p
         rate_s, w_in = self.delta_t / self.tau_s, w_1[:, : self.d_tree]
-        p_tbh, s = input_half(self._trace_input(x), s_0, rate_s, p.w_s, p.d_brch, w_in, b_1)
+        p_tbh, s = input_half(self._trace_input(x), s_0, rate_s, p.w_s, p.d_brch, w_in, b_1, p.phi)
         mlp = MemoryMLP(w_1[:, self.d_tree :], rest, p.act, (p.a, p.b))
         m_tbm = recurrence(p_tbh, m_0, p.kappa_m, p.gain, mlp, self.engine)
         del p_tbh  # frees its memory before the read-out needs some
@@ -251,6 +258,8 @@ class BranchELM(ELM):
              "random"         every synapse reads an input at random, without repetition within a branch while there
                               are enough; drawn from routing_seed, or torch's global generator; kept in the state_dict
              "none"           synapse i reads input i; d_tree * d_brch must equal input_size
+    branch_activation  what the sum of each branch goes through before the MLP: "none" as in the equations, "relu",
+                       "sigmoid" (Figure S6)
     tau_s    ms: one value, one a branch (d_tree,), or one a synapse (d_tree * d_brch,)
     The state is (s, m) with branch traces (B, d_tree), or synapse traces if tau_s has one value a synapse.
     Other arguments as `ELM`.
@@ -270,12 +279,14 @@ class BranchELM(ELM):
         d_brch: int = 100,
         routing: str = "neighbourhood",
         routing_seed: int | None = None,
+        branch_activation: str = "none",
         learn_w_s: bool = True,
         **kwargs,
     ) -> None:
         neuron_init.check_whole(1, input_size=input_size, d_tree=d_tree, d_brch=d_brch)
         self._d_tree, self.d_brch = d_tree, d_brch
         self.routing = neuron_init.choice("routing", routing, ("neighbourhood", "random", "none"))
+        self.branch_activation = neuron_init.choice("branch_activation", branch_activation, BRANCH_ACTIVATIONS)
         indices, mask = neuron_init.route(routing, input_size, d_tree, d_brch, routing_seed)
         super().__init__(input_size, d_m, d_o, learn_w_s=learn_w_s, **kwargs)
         self.register_buffer("routing_index", indices.flatten())  # (n_synapse,) input of each synapse
@@ -289,6 +300,10 @@ class BranchELM(ELM):
     @property
     def d_tree(self) -> int:
         return self._d_tree
+
+    @property
+    def _phi(self) -> str:
+        return self.branch_activation
 
     @property
     def n_trace(self) -> int:

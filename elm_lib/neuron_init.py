@@ -119,9 +119,12 @@ def from_proto(proto: Tensor, bounds: tuple[float, float], least: float) -> Tens
 def to_proto(tau_m: Tensor, bounds: tuple[float, float]) -> Tensor:
     """Inverse of `from_proto`, (d_m,). A timescale on a bound is moved inside by 1e-7 of the range.
 
-    Raises ValueError unless 0 <= low < high and tau_m lies between them.
+    Bounds that are one value hold every timescale there. Raises ValueError unless 0 <= low <= high and tau_m lies
+    between them.
     """
     lo, hi = bounds
+    if lo == hi == float(tau_m.min()) == float(tau_m.max()) and 0 < hi < math.inf:
+        return torch.zeros_like(tau_m, dtype=torch.get_default_dtype())
     if not 0 <= lo < hi < math.inf or float(tau_m.min()) < lo * (1 - 1e-9) or float(tau_m.max()) > hi * (1 + 1e-9):
         raise ValueError(f"tau_m_bounds={tuple(bounds)}: needs 0 <= low < high < inf and must hold tau_m_range (ms)")
     part = (tau_m - lo) / (hi - lo)

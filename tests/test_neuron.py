@@ -80,7 +80,7 @@ def test_gradients_equal_those_of_the_released_code(version, kind, engine):
         torch.testing.assert_close(named[key].grad, value, rtol=0, atol=1e-9, msg=lambda m, k=key: f"{k}: {m}")
 
 
-def _neuron(kind, tau, l_mlp, update, activation, d_m=3):
+def _neuron(kind, tau, l_mlp, update, activation, d_m=3, phi="none"):
     options = dict(
         d_o=2, l_mlp=l_mlp, memory_update=update, activation=activation, batch_first=True, tau_m_range=(1, 40)
     )
@@ -95,6 +95,7 @@ def _neuron(kind, tau, l_mlp, update, activation, d_m=3):
             d_brch=4,
             routing=kind,
             tau_s={"shared": 5.0, "branch": vector(3), "synapse": vector(12)}[tau],
+            branch_activation=phi,
             **options,
         )
     for p in model.parameters():
@@ -121,9 +122,12 @@ def _steps(model, x, state=None):
     d_m=st.integers(1, 4),
     steps=st.sampled_from([1, 2, 63, 64, 65, 130]),
     engine=st.sampled_from(["reference", "torch", "auto"]),
+    phi=st.sampled_from(["none", "relu", "sigmoid"]),
 )
-def test_sequence_equals_the_equations_step_by_step(kind, tau, l_mlp, update, activation, batch, d_m, steps, engine):
-    model = _neuron(kind, tau, l_mlp, update, activation, d_m)
+def test_sequence_equals_the_equations_step_by_step(
+    kind, tau, l_mlp, update, activation, batch, d_m, steps, engine, phi
+):
+    model = _neuron(kind, tau, l_mlp, update, activation, d_m, phi)
     model.engine = engine
     x = torch.randn(batch, steps, 7, dtype=torch.float64, requires_grad=True)
     s, m = model.zero_state(x[:, 0].detach())
@@ -333,8 +337,13 @@ def test_tau_m_stays_inside_its_bounds_and_starts_where_asked():
     model = ELM(3, 5, tau_m_range=(1, 50), tau_m_bounds=(0, 1e9))
     torch.testing.assert_close(model.tau_m, torch.linspace(1, 50, 5), rtol=1e-4, atol=0)
     model = ELM(3, np.int64(50), tau_m_range=(1, 1000), tau_m_bounds=(1, 1000), tau_m_init="logspace")
+    bounded = ELM(3, 5, tau_m_range=(10, 50), tau_m_bounds=None)
     with torch.no_grad():
         model.proto_tau_m.normal_(std=100)
+        bounded.proto_tau_m.normal_(std=100)
+    assert bounded.tau_m.min() >= 10 and bounded.tau_m.max() <= 50 and len(bounded.tau_m.unique()) > 1
+    one = ELM(3, 5, tau_m_range=(25, 25), tau_m_bounds=None)
+    assert (one.tau_m == 25).all() and (ELM(3, 5, tau_m_range=(25, 25)).tau_m - 25).abs().max() < 1e-3
     assert (
         (model.tau_m >= 1).all()
         and (model.tau_m <= 1000).all()

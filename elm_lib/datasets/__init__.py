@@ -36,11 +36,13 @@ def prepare(name: str, *arguments: Any, **options: Any) -> dict:
     return import_module(f"elm_lib.datasets.{name}.prepare").prepare(*arguments, **options)
 
 
-def ensure(name: str, settings: Any, *, raw: Any, out: Any) -> None:
-    """Make every split of a data set that is not there yet, from what it is made of on. raw: where downloads are
-    kept."""
+def ensure(name: str, settings: Any, *, raw: Any, out: Any, **options: Any) -> None:
+    """Make every split of a data set that is not there yet, from what it is made of on. raw: where downloads are kept.
+
+    options  of its `prepare`, such as splits=("test",)
+    """
     module = import_module(f"elm_lib.datasets.{name}.prepare")
-    module.prepare(settings, module.fetch(settings, raw=raw), raw=raw / module.RAW, out=out)
+    module.prepare(settings, module.fetch(settings, raw=raw), raw=raw / module.RAW, out=out, **options)
 
 
 def recipe(name: str, settings: Any, folder: Any, options: dict[str, Any]) -> dict[str, dict]:

@@ -65,16 +65,24 @@ def _tell(params: Params, profile: str, groups: list[str] | None, folders: Folde
     for one in missing:
         by_experiment[one.experiment].append(one)
     for name, found in by_experiment.items():
-        points = Counter(f"{one.size}" + (f" at {one.budget:.2g}" if one.budget < 1 else "") for one in found)
-        shown = ", ".join(point if n == 1 else f"{point} ({n} seeds)" for point, n in points.items())
         spent = sum(hours(one, known, device) for one in found)
-        print(f"  {spent:8.1f} h  {name}: {found[0].vary} = {shown}")
+        print(f"  {spent:8.1f} h  {name}: {found[0].vary} = {_by_budget(found)}")
     total = sum(hours(one, known, device) for one in missing)
     jobs = _runner(params, profile, None).jobs
     print(
         f"  {total:8.1f} h  in all, on one {'GPU' if device == 'cuda' else 'core'}; "
         f"{total / jobs:.1f} h with {jobs} at once"
     )
+
+
+def _by_budget(found: list[Planned]) -> str:
+    """Sizes, and after those of one budget the budget, unless it is the published one."""
+    parts = []
+    for budget in sorted({one.budget for one in found}, reverse=True):
+        sizes = Counter(str(one.size) for one in found if one.budget == budget)
+        shown = ", ".join(size if n == 1 else f"{size} ({n} seeds)" for size, n in sizes.items())
+        parts.append(shown + (f" at {100 * budget:.2g} %" if budget < 1 else ""))
+    return "; ".join(parts)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ class Profile(Strict):
     lra: Lra
     cap: Cap  # of every run
     caps: dict[str, dict[str, Caps]]  # group -> experiment or "shared" -> what differs from cap
-    points: dict[str, dict[str, Any]]  # group -> experiment -> values of `vary` that are run, or "all"
+    # group -> experiment -> values of `vary` that are run, or "all"; or "all" for every experiment of the group
+    points: dict[str, dict[str, Any] | Literal["all"]]
     runner: Runner
 
 
@@ -74,10 +75,15 @@ class Params(Strict):
     def planned(self, name: str, profile: str) -> list[Point]:
         """What a profile runs of an experiment: values of `vary` as they stand under points, each at its budgets."""
         experiment, group, limits = self.experiment(name), self.group_of(name), self.profiles[profile]
-        named = limits.points[group].get(name, [])
+        named = self.points_of(limits, group).get(name, [])
         caps = [Caps.model_validate(limits.cap.model_dump(exclude_unset=True))]
         caps += [limits.caps[group][key] for key in (SHARED, name) if key in limits.caps[group]]
         return points(name, experiment, experiment.values if named == ALL else named, caps)
+
+    def points_of(self, limits: Profile, group: str) -> dict[str, Any]:
+        """What a profile runs of a group: values of `vary`, or "all", by experiment."""
+        named = limits.points[group]
+        return named if isinstance(named, dict) else dict.fromkeys(self.groups[group].experiments, ALL)
 
     @model_validator(mode="after")
     def _profile_is_there(self):
@@ -117,8 +123,8 @@ def _faults(params: Params, limits: Profile) -> Iterator[str]:
             if strange:
                 yield f"caps.{group}.{name}: each has {sorted(strange)}, which is none of values = {values}"
     unprepared = {key for key in Lra.model_fields if getattr(limits.lra, key) is None}
-    for group, named in limits.points.items():
-        for name, values in named.items():
+    for group in limits.points:
+        for name, values in params.points_of(limits, group).items():
             if name not in params.groups[group].experiments:
                 yield f"points.{group}: {name!r} is none of its experiments {sorted(params.groups[group].experiments)}"
             experiment = params.experiment(name)

@@ -13,6 +13,7 @@ from elm_lib.experiments.config import Params, Runner
 from elm_lib.experiments.execute import execute
 from elm_lib.experiments.ledger import Ledger, enter, enter_twin, home
 from elm_lib.experiments.plan import Planned, plan
+from elm_lib.experiments.retest import retest
 from elm_lib.training.run import Device, Run, pick_device
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -61,9 +62,11 @@ def do_missing(
 ) -> list[Planned]:
     """Do the planned runs that the ledger lacks, and return all planned runs.
 
-    Data are made only when a run is missing. A run that was interrupted goes on. Raises RunError when a run fails.
+    Data are made only when a run is missing. Where the profile has another test set than an entry, its weights are
+    tested on that one first. A run that was interrupted goes on. Raises RunError when a run fails.
     """
     planned = plan(params, profile, groups, data=folders.data)
+    retest(planned, Ledger(folders.ledger), params.profiles[profile], data=folders.data, raw=folders.raw)
     ledger = Ledger(folders.ledger)
     missing = wanted_first(ledger.missing(planned))
     missing = [one for one in missing if not enter_twin(one, ledger, folders.ledger)]

@@ -15,15 +15,18 @@ from elm_lib.kernels.affine import affine
 from elm_lib.kernels.spikes import Spikes, decayed_sum, filtered_projection, thinned
 from elm_lib.kernels.traces import filter_traces
 
+# of the sum of a branch, before the MLP; the equations have none
+BRANCH_ACTIVATIONS = {"none": lambda s: s, "relu": torch.relu, "sigmoid": torch.sigmoid}
+
 
 def weighted(x: Tensor, w_s: Tensor) -> Tensor:
     """w_s * x with w_s (S,); or summed over the inputs of each branch with w_s (C, S): (.., C) -> (.., S)."""
     return w_s * x if w_s.dim() == 1 else x @ w_s
 
 
-def branch_sums(s: Tensor, d_brch: int) -> Tensor:
-    """Traces added up over the d_brch synapses of each branch: (.., S) -> (.., S / d_brch)."""
-    return s if d_brch == 1 else s.unflatten(-1, (-1, d_brch)).sum(-1)
+def branch_sums(s: Tensor, d_brch: int, phi: str = "none") -> Tensor:
+    """phi of the traces added up over the d_brch synapses of each branch: (.., S) -> (.., S / d_brch)."""
+    return BRANCH_ACTIVATIONS[phi](s if d_brch == 1 else s.unflatten(-1, (-1, d_brch)).sum(-1))
 
 
 def branch_weights(w_s: Tensor, source: Tensor, branch: Tensor, inputs: int, branches: int) -> Tensor:
@@ -36,7 +39,14 @@ def branch_weights(w_s: Tensor, source: Tensor, branch: Tensor, inputs: int, bra
 
 
 def input_half(
-    x: Tensor | Spikes, s_0: Tensor, rate: Tensor, w_s: Tensor, d_brch: int, w_1: Tensor, b_1: Tensor
+    x: Tensor | Spikes,
+    s_0: Tensor,
+    rate: Tensor,
+    w_s: Tensor,
+    d_brch: int,
+    w_1: Tensor,
+    b_1: Tensor,
+    phi: str = "none",
 ) -> tuple[Tensor, Tensor]:
     """What the MLP's first layer gets from the synapses.
 
@@ -46,13 +56,15 @@ def input_half(
     w_s      (S,) or (C, S)     see `weighted`
     d_brch                      traces that a branch adds up: see `branch_sums`
     w_1, b_1 (d_1, S / d_brch)  the columns of the first layer that read them, and its bias
+    phi                         what the sum of a branch goes through: see `branch_sums`
     Returns  (T, B, d_1), and the traces after the last step, (B, S)
 
-    A filter with one rate commutes with every sum. So x can be projected to the layer first and filtered there. That is
-    faster where the layer is narrower than the traces, and x is long enough to pay for the matrix from inputs to layer.
+    A filter with one rate commutes with every sum. So without a phi x can be projected to the layer first and filtered
+    there. That is faster where the layer is narrower than the traces, and x is long enough to pay for the matrix from
+    inputs to layer.
     """
     batch, steps, inputs = x.shape
-    if rate.numel() == 1 and len(b_1) < w_1.shape[1] and batch * steps >= inputs:
+    if phi == "none" and rate.numel() == 1 and len(b_1) < w_1.shape[1] and batch * steps >= inputs:
         x, last = thinned(x), torch.exp(-rate * steps) * s_0
         to_layer = w_s.unsqueeze(1) * w_1.T if w_s.dim() == 1 else w_s @ w_1.T
         s = weighted(decayed_sum(x, rate), w_s) + last
@@ -61,7 +73,7 @@ def input_half(
         traces = filter_traces(weighted(x if isinstance(x, Tensor) else x.dense(), w_s), s_0, rate)
     else:
         traces = filtered_projection(thinned(x), w_s, s_0, rate)
-    return affine(branch_sums(traces, d_brch).transpose(0, 1), w_1, b_1), traces[:, -1]
+    return affine(branch_sums(traces, d_brch, phi).transpose(0, 1), w_1, b_1), traces[:, -1]
 
 
 def in_stretches(

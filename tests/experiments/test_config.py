@@ -198,7 +198,8 @@ def test_every_group_stands_under_caps_and_points_of_every_profile():
 
 # Section B, Table S1: the text of the paper beside params.yaml
 def test_neuronio_hyper_parameters_are_the_published_ones():
-    for name, experiment in config.load(ROOT / "params.yaml").experiments.items():
+    params = config.load(ROOT / "params.yaml")
+    for name, experiment in params.experiments.items():
         if experiment.data == "neuronio":
             train = experiment.train
             assert (train.optimizer, train.lr, train.batch_size, train.epochs, train.batches_per_epoch) == (
@@ -213,14 +214,17 @@ def test_neuronio_hyper_parameters_are_the_published_ones():
                 None,
                 3,
             ), name
-        if experiment.data == "neuronio" and experiment.model["kind"] in ("elm", "branch_elm"):
-            model = experiment.model
-            assert (model["l_mlp"], model["lambda_"], model["tau_s"], model["w_s"]) == (1, 10.0, 5.0, 0.5), name
-            assert (model["tau_m_init"], model["tau_m_range"], model["tau_m_bounds"]) == (
-                "linspace",
-                [1, 100],
-                [0, 500],
-            ), name
+        model = experiment.model
+        if experiment.data == "neuronio" and model["kind"] in ("elm", "branch_elm"):
+            assert (model["tau_s"], model["w_s"], model["tau_m_init"], model["d_m"]) == (5.0, 0.5, "linspace", 20), name
+            assert model["l_mlp"] == 1 or experiment.vary == "l_mlp", name
+            assert model["lambda_"] == (5.0 if name == "branch_elm_lambda_5" else 10.0), name
+            # the caption of Figure 3 has 1 to 150 ms, Table S1 has 1 to 100 ms
+            caption = name in params.groups["neuronio_ablations"].experiments
+            assert model["tau_m_range"] == ([1, 150] if caption else [1, 100]), name
+            assert model.get("d_mlp") == (40 if caption else None), name
+            together = experiment.vary == "tau_m_range"  # the bounds move with the initial values
+            assert model["tau_m_bounds"] == (None if together else [0, 500]), name
 
 
 # Section B, the paragraph on SHD, and the caption of Figure 5 (parameters)

@@ -28,6 +28,7 @@ from elm_lib.kernels.autograd import first_derivative, transformed
 
 # Numbers in a chunk of time, d_m + d_1 a step and sample. On a CPU as many as its caches hold.
 CHUNK = {"cpu": 1 << 20, "cuda": 1 << 24}
+ACTIVATIONS = ("relu", "silu", "identity")  # compiled loops know an activation by its place here
 
 
 class Loops(NamedTuple):
@@ -61,6 +62,15 @@ def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp, loops:
     return Recurrence.apply(
         loops, torch.is_grad_enabled(), p_tbh, m_0, kappa_m, gain, mlp.w_m, mlp.activation, mlp.scale, *layers
     )
+
+
+def with_two_layers(mlp):
+    """The same MLP for loops that have a second layer: f(z) is f(I z) where there is none."""
+    if mlp.layers:
+        return mlp
+    d_m, w_m = mlp.w_m.shape[1], mlp.w_m
+    same = torch.eye(d_m, dtype=w_m.dtype, device=w_m.device)
+    return mlp._replace(layers=[(same, w_m.new_zeros(d_m))], activation="identity")
 
 
 class Recurrence(torch.autograd.Function):
@@ -142,6 +152,8 @@ def _activations(z, slope, layers, activation: str, b: float, out: Tensor) -> tu
 
 def _activate(name: str, z: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor]:
     """act(z), and act'(z) written into out if given."""
+    if name == "identity":
+        return z, torch.ones_like(z) if out is None else out.fill_(1)
     if name == "relu":
         activated = F.relu(z)
         return activated, torch.sign(activated, out=out)

@@ -1,4 +1,4 @@
-"""The two loops over t compiled by numba (`simd`), for one hidden layer (l_mlp = 1) on a CPU.
+"""The two loops over t compiled by numba (`simd`), for at most one hidden layer (l_mlp 0 or 1) on a CPU.
 
 A sample gets the same numbers to the last bit, whichever samples are beside it and however many threads run. NaN stays
 NaN.
@@ -75,7 +75,7 @@ def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float
         packed(w_2.T, samples),
         *_arrays(b_2),
         p.numpy().dtype.type(b),
-        known(activation == "silu"),
+        known(bptt.ACTIVATIONS.index(activation)),
     )
     return z
 
@@ -100,7 +100,7 @@ def backward_loop(z, m_prev, grad_m, carry, kappa, slope, w_m, layers, activatio
         rows[0].dtype.type(b),
         *_rows(hidden, e_2, grad_p),
         sums.numpy(),
-        known(activation == "silu"),
+        known(bptt.ACTIVATIONS.index(activation)),
     )
     grad_kappa, g_tanh = sums.sum(0).to(z.dtype)
     return [hidden], [grad_p, e_2], grad_kappa, g_tanh
@@ -111,14 +111,14 @@ LOOPS = bptt.Loops(forward_loop, backward_loop)
 
 def serves(p: Tensor, mlp) -> bool:
     """Whether this engine can run these tensors."""
-    return p.device.type == "cpu" and len(mlp.layers) == 1 and p.dtype in (torch.float32, torch.float64)
+    return p.device.type == "cpu" and len(mlp.layers) <= 1 and p.dtype in (torch.float32, torch.float64)
 
 
 def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp) -> Tensor:
     """See `elm_lib.kernels.recurrence.recurrence`; shapes (T, B, d_1), (B, d_m), (d_m,), (d_m,) -> (T, B, d_m)."""
     if not serves(p_tbh, mlp):
         raise ValueError(
-            "engine='cpu' (argument or ELM_ENGINE) needs l_mlp=1, float32 or float64, on the CPU; "
+            "engine='cpu' (argument or ELM_ENGINE) needs l_mlp 0 or 1, float32 or float64, on the CPU; "
             f"got l_mlp={len(mlp.layers)}, {p_tbh.dtype} on {p_tbh.device}: choose 'auto' or 'torch'"
         )
-    return bptt.recur(p_tbh, m_0, kappa_m, gain, mlp, LOOPS)
+    return bptt.recur(p_tbh, m_0, kappa_m, gain, bptt.with_two_layers(mlp), LOOPS)

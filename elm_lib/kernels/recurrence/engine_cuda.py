@@ -1,4 +1,4 @@
-"""The two loops over t as Triton kernels (`triton_loops`), for one hidden layer (l_mlp = 1) on a GPU.
+"""The two loops over t as Triton kernels (`triton_loops`), for at most one hidden layer (l_mlp 0 or 1) on a GPU.
 
 Needs a GPU. With TRITON_INTERPRET=1 in the environment the same kernels run in Python, which tests them without one.
 """
@@ -56,7 +56,7 @@ def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float
         batch,
         D_M=d_m,
         D_1=d_1,
-        SILU=activation == "silu",
+        ACT=bptt.ACTIVATIONS.index(activation),
         B=b,
         num_warps=how["warps"],
         **how["sizes"],
@@ -92,7 +92,7 @@ def reverse_loop(grad_m, errors, g_all, carry, kappa, w_m, weights) -> None:
 def serves(p: Tensor, mlp) -> bool:
     """Whether this engine can run these tensors."""
     there = p.device.type == "cuda" or (INTERPRETED and p.device.type == "cpu")
-    return there and len(mlp.layers) == 1 and p.dtype in (torch.float32, torch.float64)
+    return there and len(mlp.layers) <= 1 and p.dtype in (torch.float32, torch.float64)
 
 
 def _reverse(grad_m, errors, g_all, back_all, carry, kappa, w_m, weights) -> None:
@@ -107,7 +107,7 @@ def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp) -> Ten
     """See `elm_lib.kernels.recurrence.recurrence`; shapes (T, B, d_1), (B, d_m), (d_m,), (d_m,) -> (T, B, d_m)."""
     if not serves(p_tbh, mlp):
         raise ValueError(
-            "engine='cuda' (argument or ELM_ENGINE) needs l_mlp=1, float32 or float64, on a GPU; "
+            "engine='cuda' (argument or ELM_ENGINE) needs l_mlp 0 or 1, float32 or float64, on a GPU; "
             f"got l_mlp={len(mlp.layers)}, {p_tbh.dtype} on {p_tbh.device}: choose 'auto' or 'torch'"
         )
-    return bptt.recur(p_tbh, m_0, kappa_m, gain, mlp, LOOPS)
+    return bptt.recur(p_tbh, m_0, kappa_m, gain, bptt.with_two_layers(mlp), LOOPS)

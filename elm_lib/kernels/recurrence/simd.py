@@ -18,6 +18,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from elm_lib.kernels.recurrence.bptt import ACTIVATIONS
+
 
 def _has_avx512() -> bool:
     try:
@@ -201,10 +203,12 @@ class Lanes:
             for s, at, total in tiles:
                 finish(s, at, builder.load(total))
 
-    def activate(self, z, silu: bool):
+    def activate(self, z, kind: str):
         """act(z), and act'(z) for silu."""
         builder, one, half = self.builder, self.number(1.0), self.number(0.5)
-        if not silu:
+        if kind == "identity":
+            return z, None
+        if kind == "relu":
             return builder.select(builder.fcmp_ordered("<=", z, self.number(0.0)), self.number(0.0), z), None
         sigma = self.multiply_add(half, self.tanh(builder.fmul(half, z)), half)
         h = builder.fmul(z, sigma)
@@ -212,13 +216,13 @@ class Lanes:
 
 
 @intrinsic
-def forward_step(typing, p, m_all, z_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, z_row, batch, last, silu, samples):
+def forward_step(typing, p, m_all, z_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, z_row, batch, last, act, samples):
     """One step of `forward`: from m in the rows from row on to m in those from row + batch on, and z_1 from z_row on.
 
-    u, h: work space. silu, samples: see `known`.
+    u, h: work space. act, samples: see `known`.
     """
     kinds = {name: kind for name, kind in locals().items() if name != "typing"}
-    smooth, count = bool(len(silu)), len(samples)
+    activation, count = ACTIVATIONS[len(act)], len(samples)
 
     def generate(context, builder, signature, arguments):
         lanes = Lanes(context, builder, signature, arguments, list(kinds))
@@ -236,7 +240,7 @@ def forward_step(typing, p, m_all, z_all, kappa, gain, b_2, w_m, w_2, u, h, b, r
 
         def hidden(s, at, z):
             lanes.store(z, z_1[s], at)
-            lanes.put(lanes.activate(z, smooth)[0], h[s], at)
+            lanes.put(lanes.activate(z, activation)[0], h[s], at)
 
         def memory(s, at, z):
             tanh = lanes.tanh(builder.fmul(factor, z))
@@ -275,12 +279,12 @@ def reverse_step(
     b,
     row,
     last,
-    silu,
+    act,
     samples,
 ):
     """One step of `reverse`. h, e_1, e_2, steep: work space; c, part_kappa, part_gain: carried from step to step."""
     kinds = {name: kind for name, kind in locals().items() if name != "typing"}
-    smooth, count = bool(len(silu)), len(samples)
+    activation, count = ACTIVATIONS[len(act)], len(samples)
 
     def generate(context, builder, signature, arguments):
         lanes = Lanes(context, builder, signature, arguments, list(kinds))
@@ -299,7 +303,7 @@ def reverse_step(
 
         def hidden(at):
             for s in range(count):
-                activated, slope_1 = lanes.activate(lanes.load(z_1[s], at), smooth)
+                activated, slope_1 = lanes.activate(lanes.load(z_1[s], at), activation)
                 put(activated, h[s], at)
                 lanes.store(activated, h_all[s], at)
                 if slope_1 is not None:
@@ -315,9 +319,9 @@ def reverse_step(
             lanes.store(e, e_2_all[s], at)
 
         def first_error(s, at, e):
-            if smooth:
+            if activation == "silu":
                 e = builder.fmul(e, get(steep[s], at))
-            else:
+            elif activation == "relu":
                 e = builder.select(builder.fcmp_ordered("<=", get(h[s], at), zero), zero, e)
             put(e, e_1[s], at)
             lanes.store(e, grad_p[s], at)
@@ -359,7 +363,7 @@ def packed(matrix, samples, blocks):
 
 
 @compiled
-def forward(p, m_all, z_all, batch, kappa, gain, w_m, w_2, b_2, b, silu, samples, first, end):
+def forward(p, m_all, z_all, batch, kappa, gain, w_m, w_2, b_2, b, act, samples, first, end):
     """Forward in time for samples first .. end - 1, so many at a time as `samples` is long.
 
     Row t B + n belongs to step t of sample n: p (T B, d_1), m_all ((T + 1) B, d_m), of which the first B rows are m_0.
@@ -374,7 +378,7 @@ def forward(p, m_all, z_all, batch, kappa, gain, w_m, w_2, b_2, b, silu, samples
         last = min(count, end - begin) - 1
         for row in range(begin, p.shape[0], batch):
             z_row = row if kept else begin
-            forward_step(p, m_all, z_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, z_row, batch, last, silu, samples)
+            forward_step(p, m_all, z_all, kappa, gain, b_2, w_m, w_2, u, h, b, row, z_row, batch, last, act, samples)
 
 
 @compiled
@@ -394,7 +398,7 @@ def reverse(
     e_2_all,
     grad_p,
     sums,
-    silu,
+    act,
     samples,
     first,
     end,
@@ -439,7 +443,7 @@ def reverse(
                 b,
                 t * batch + begin,
                 n - 1,
-                silu,
+                act,
                 samples,
             )
             if t % STEPS == 0:

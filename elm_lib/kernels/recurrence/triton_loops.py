@@ -29,10 +29,12 @@ def _tanh(x):
 
 
 @triton.jit
-def _activate(h, SILU: tl.constexpr):
-    if SILU:
-        return h / (1.0 + tl.exp(-h))
-    return tl.where(h <= 0, 0.0, h)  # keeps NaN, which a maximum would not
+def _activate(h, ACT: tl.constexpr):  # see ACTIVATIONS of `bptt`
+    if ACT == 0:
+        h = tl.where(h <= 0, 0.0, h)  # keeps NaN, which a maximum would not
+    elif ACT == 1:
+        h = h / (1.0 + tl.exp(-h))
+    return h
 
 
 @triton.jit(do_not_specialize=["steps", "batch"])
@@ -51,7 +53,7 @@ def forward_vector(
     WIDTH: tl.constexpr,
     CHUNK: tl.constexpr,
     HELD: tl.constexpr,
-    SILU: tl.constexpr,
+    ACT: tl.constexpr,
     B: tl.constexpr,
 ):
     n = tl.program_id(0).to(tl.int64)
@@ -72,7 +74,7 @@ def forward_vector(
             h = ahead
             p_t += batch * D_1
             ahead = tl.load(p_t + j, j < tl.minimum(steps - 1 - t, 1) * D_1, 0.0)
-            h = tl.where(hidden, _activate(h + tl.sum(w_in * u[None, :], 1), SILU), 0.0)
+            h = tl.where(hidden, _activate(h + tl.sum(w_in * u[None, :], 1), ACT), 0.0)
             z = bias + tl.sum(w_out * h[:, None], 0)
         else:
             products = tl.zeros([CHUNK, WIDTH], m.dtype)
@@ -81,7 +83,7 @@ def forward_vector(
                 w_in = tl.load(w_m + c * D_M + tile, hidden[:, None] & unit[None, :], 0.0)
                 w_out = tl.load(w_2t + c * D_M + tile, hidden[:, None] & unit[None, :], 0.0)
                 h = tl.load(p_t + c + j, hidden, 0.0) + tl.sum(w_in * u[None, :], 1)
-                products += w_out * tl.where(hidden, _activate(h, SILU), 0.0)[:, None]
+                products += w_out * tl.where(hidden, _activate(h, ACT), 0.0)[:, None]
             z = bias + tl.sum(products, 0)
             p_t += batch * D_1
         m = tl.where(unit, u + g * _tanh(B * z), 0.0)
@@ -166,7 +168,7 @@ def forward_tile(
     WIDTH: tl.constexpr,
     CHUNK: tl.constexpr,
     SAMPLES: tl.constexpr,
-    SILU: tl.constexpr,
+    ACT: tl.constexpr,
     B: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -188,7 +190,7 @@ def forward_tile(
             w_out = tl.load(w_out_0 + c * D_M, hidden[:, None] & unit[None, :], 0.0)
             h = tl.load(p_t + c, sample[:, None] & hidden[None, :], 0.0)
             h += tl.dot(u, w_in, input_precision=PRECISION)
-            h = tl.where(hidden[None, :], _activate(h, SILU), 0.0)
+            h = tl.where(hidden[None, :], _activate(h, ACT), 0.0)
             z += tl.dot(h, w_out, input_precision=PRECISION)
         m = tl.where(here, u + g * _tanh(B * (z + bias)), 0.0)
         m_t += batch * D_M
