@@ -19,6 +19,11 @@ settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
 
+def pytest_collection_modifyitems(items):
+    """The longest file first: another process does the others meanwhile."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Optional folder of reference data: the authors' released weights, and traces of simulators.

@@ -30,7 +30,8 @@ def retest(planned: Iterable[Planned], ledger: Ledger, settings: Any, *, data: P
 
     settings  the profile: how each data set is prepared
     data, raw where data sets and downloads are
-    Statistics and scores of the entry are replaced; its curve, its weights and what `made` says stay.
+    Statistics and scores of the entry, and what figures show of the test set, are replaced. Its curve, its weights and
+    what `made` says stay.
     """
     todo = outdated(planned, ledger)
     for name in dict.fromkeys(one.task for one in todo):
@@ -39,8 +40,11 @@ def retest(planned: Iterable[Planned], ledger: Ledger, settings: Any, *, data: P
         entry = ledger.entries[one.experiment, one.key]
         path: Path = entry["path"]
         task = task_class(one.task)(data / one.task, one.train.batch_size, one.seed, **one.options)
-        scores, statistics = task.evaluate(load_trained(path), splits=("test",))
+        model = load_trained(path)
+        scores, statistics = task.evaluate(model, splits=("test",))
         write_npz(path.with_suffix(".npz"), statistics, compressed=True)
+        if one.is_shown:
+            write_npz(path.with_name(f"{one.key}_shown.npz"), task.example(model), compressed=True)
         kept = {name: value for name, value in entry.items() if name != "path"}
         kept["test"] = {"recipe": one.recipe["test"], "scores": scores}
         write_text(path, json.dumps(kept, indent=1) + "\n")

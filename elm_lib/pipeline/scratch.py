@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from elm_lib.support.files import write_text
+from elm_lib.support.processes import locked
+
 ROOT = Path("scratch")
 
 
@@ -19,16 +22,23 @@ def ensure(root: str | Path, *stages: str) -> None:
     if Path(root) != ROOT:
         return
     for stage in stages:
-        kind, _, name = stage.partition("@")
-        if kind == "download" and not (ROOT / f"data/raw/{name}_smoke.json").exists():
-            _run(f"download_{name}")
-        elif kind == "preprocess" and not (ROOT / f"data/smoke/{name}/.made").exists():
-            ensure(root, f"download@{name}")
-            _run(f"preprocess_{name}")
-            (ROOT / f"data/smoke/{name}/.made").touch()
-        elif kind == "train" and not any((ROOT / f"runs/ledger/{name}").glob("*/*.json")):
-            ensure(root, f"preprocess@{name.split('_')[0]}")
-            _run("train", f"train_{name}", group=name)
+        made = ROOT / "made" / stage
+        if not made.exists():
+            with locked(ROOT / "locks" / stage):  # another notebook may be making it
+                if not made.exists():
+                    _make(root, *stage.split("@"))
+                    write_text(made, "")
+
+
+def _make(root: str | Path, kind: str, name: str) -> None:
+    if kind == "download":
+        _run(f"download_{name}")
+    elif kind == "preprocess":
+        ensure(root, f"download@{name}")
+        _run(f"preprocess_{name}")
+    else:
+        ensure(root, f"preprocess@{name.split('_')[0]}")
+        _run("train", f"train_{name}", group=name)
 
 
 def _run(notebook: str, done: str = "", **parameters) -> None:

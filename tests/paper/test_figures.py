@@ -14,7 +14,8 @@ from elm_lib.datasets.neuronio.schema import SimulationSet
 from elm_lib.datasets.neuronio.writer import write_simulations
 from elm_lib.datasets.shd.schema import Recordings
 from elm_lib.neuron import ELM, BranchELM
-from elm_lib.paper.figures import lra, neuronio, shd, style
+from elm_lib.paper import pictures
+from elm_lib.paper.figures import ablations, lra, neuronio, shd, style
 
 LABEL = "profile smoke, generated data"
 NOT_RUN = "not run under this profile"
@@ -94,11 +95,14 @@ def test_what_is_stored_is_what_the_neuron_saw(simulations):
     x = torch.from_numpy(simulations.dense(0, 150, 950)).unsqueeze(0)
     with torch.no_grad():
         y, (s, m) = model(x)
-    run = neuronio.trace(model, shown)
+    run = neuronio.trace(model, shown, n_synapse=model.n_synapse)
     torch.testing.assert_close(torch.from_numpy(run["p"]), torch.sigmoid(y[0, 500:, 0]), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(torch.from_numpy(run["m"][-1]), m[0], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(torch.from_numpy(run["s"][-1]), s[0], rtol=1e-4, atol=1e-4)
-    assert len(run["time_ms"]) == len(run["p"]) == len(shown["v"]) == 300 and run["s_name"] == "branch traces"
+    branch = model.branch_of[model.routing_mask]  # of the synapses that have an input; they add up to the branches
+    sums = torch.zeros(5).index_add(0, branch, torch.from_numpy(run["s"][-1]))
+    torch.testing.assert_close(sums, s[0], rtol=1e-4, atol=1e-4)
+    assert len(run["time_ms"]) == len(run["p"]) == len(shown["v"]) == 300
+    assert neuronio.trace(model, shown)["s"].shape == (300, 20)
     early = stretch(simulations, 0, 200, 500)
     assert early["lead_ms"] == 200 and "p" not in early  # no more input before than there is
 
@@ -148,9 +152,11 @@ def test_figures_of_one_simulation(simulations, ours):
     kind = ELM if ours is NOTHING else partial(BranchELM, d_tree=5, d_brch=300)
     model = kind(1278, 3, 2, batch_first=True)
     shown = stretch(simulations, 0, 650, 750, model)
+    whole = stretch(simulations, 0, 0, 900, model)
+    shown |= {f"whole_{name}": whole[name] for name in ("spike", "soma", "p", "v")}
     figure = neuronio.dynamics(model, shown, LABEL)
     assert NOT_RUN not in _texts(figure) and LABEL in _texts(figure)
-    assert [len(axis.lines) for axis in figure.axes[3:]] == [5 if ours is OURS else 20, 3]
+    assert [len(axis.lines) for axis in figure.axes[3:]] == [20, 3]
     assert _texts(neuronio.dynamics(None, None, LABEL)).count(NOT_RUN) == 4  # input, prediction, traces, memory
     assert _texts(neuronio.dynamics(None, stretch(simulations, 0, 650, 750), LABEL)).count(NOT_RUN) == 3
     missing = len(ours) == 0
@@ -158,8 +164,73 @@ def test_figures_of_one_simulation(simulations, ours):
     assert _texts(neuronio.data_and_results(None, ours, THEIRS, LABEL)).count(NOT_RUN) == 2 * missing + 1
     branch = BranchELM(1278, 3, 2, d_tree=5, d_brch=300)
     figure = neuronio.branches(branch, ours, shown, LABEL)
+    assert figure.axes[-1].get_xlim() == (0, 900)  # panel b has the whole simulation
     assert _texts(figure).count(NOT_RUN) == missing and "published, read off the picture" in _texts(figure)
     assert _texts(neuronio.branches(branch, ours, None, LABEL)).count(NOT_RUN) == missing + 1
+
+
+@pytest.fixture
+def points():
+    """The published points of a figure, with ours 0.001 below at a sixth of the budget; `runs` False: without ours."""
+
+    def made(figure, runs=True):
+        found = pictures.published_points().query("figure == @figure").reset_index(drop=True)
+        found = found.rename(columns={"value_read_off_the_picture": "published"})
+        values = {
+            "mean": found.published - 0.001,
+            "std": 0.0,
+            "error": 0.0005,
+            "seeds": 1,
+            "diverged": 0,
+            "budget": 1 / 6,
+        }
+        return found.assign(**(values if runs else dict.fromkeys(values, float("nan"))))[pictures.CURVE_COLUMNS]
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "draw", "panels"), [("3", "ablations", 8), ("S3", "ablations", 8), ("S4", "improved", 4)]
+)
+def test_ablations_show_every_published_point_with_ours_below(points, name, draw, panels):
+    figure = getattr(ablations, draw)(points(f"Fig {name}"), LABEL)
+    assert len(figure.axes) == panels and LABEL in _texts(figure)
+    table = points(f"Fig {name}")
+    for letter, axis in zip("abcdefgh", figure.axes):
+        part = table[(table.panel == letter) & (table.varied != ablations.LINEAR)]
+        lines = [line.get_ydata() for line in axis.lines if line.get_marker() in ("o", "s")]
+        assert sorted(sum(line) for line in lines) == pytest.approx(sorted([part["mean"].sum(), part.published.sum()]))
+        assert axis.get_ylim() == ablations.AUC_RANGE
+        one = (part.x == 1).any() and part.varied.iloc[0] in ("maximal tau_m", "constant tau_m")
+        assert len(axis.child_axes) == one  # T = 1 in an inset
+        triangles = [line for line in axis.lines if line.get_marker() == "^"]
+        assert len(triangles) == (ablations.AXES[part.varied.iloc[0]][1] is not None)
+    if name != "S4":  # the model without a hidden layer: published, and ours
+        greys = [line.get_ydata()[0] for line in figure.axes[1].lines if line.get_color() == ablations.GREY]
+        assert greys == pytest.approx(
+            [table[table.varied == ablations.LINEAR].published.item() - d for d in (0, 0.001)]
+        )
+    without = getattr(ablations, draw)(points(f"Fig {name}", runs=False), LABEL)
+    assert any("(not run)" in text for text in _texts(without))
+
+
+def test_divergent_runs_are_counted_beside_their_point(points):
+    table = points("Fig S3")
+    table.loc[(table.varied == "lambda") & (table.x == 20), "diverged"] = 1
+    assert _texts(ablations.ablations(table, LABEL)).count("1*") == 1
+
+
+def test_variants_of_the_branch_elm_stand_beside_the_default(points):
+    table = points("Fig S2")
+    figure = ablations.smaller_lambda(table, table.assign(model="Branch-ELM lambda=10"), LABEL)
+    assert [axis.get_ylabel() for axis in figure.axes] == list(
+        ablations.SCORES[score] for score in ("rmse", "auc", "tp@0.0025")
+    )
+    table = points("Fig S6")
+    default = table[table.model == "w_s not learnable"].assign(model="Branch-ELM")
+    figure = ablations.branch_architecture(table, default, LABEL)
+    assert set(ablations.BRANCHES) <= {text.get_text() for text in figure.legends[0].texts}
+    assert len([line for line in figure.axes[0].lines if line.get_marker() in ("o", "s")]) == 10  # five curves, twice
 
 
 def test_published_true_positive_rates_stand_at_the_parameters_of_their_tables():

@@ -6,6 +6,7 @@ time, channel          (n_in,) uint16: input spikes; time in ms from start_ms - 
 spike                  (n_out,) uint16: output spikes from start_ms to stop_ms, in ms from start_ms
 soma                   (T,) float16 mV, action potentials included
 p, v                   (T,) float16: predicted spike probability, and voltage in mV; absent without a model
+whole_spike, whole_soma, whole_p, whole_v   the same of the whole simulation, predicted from its start on
 """
 
 from __future__ import annotations
@@ -39,13 +40,16 @@ def liveliest(simulations: SimulationSet, span_ms: int, least_ms: int = LEAD_MS)
 
 
 def shown(simulations: SimulationSet, model: nn.Module | None = None) -> Shown:
-    """The liveliest 2 s of a set, with a model's prediction.
+    """The liveliest 2 s of a set and their whole simulation, with a model's prediction.
 
     Of shorter simulations it is all that comes after the first 500 ms. Takes up to 100 KB when compressed.
     """
     longest = max(simulations.duration_ms(n) for n in range(len(simulations)))
     n, start = liveliest(simulations, min(SPAN_MS, longest - LEAD_MS))
-    return stretch(simulations, n, start, min(start + SPAN_MS, simulations.duration_ms(n)), model)
+    end = simulations.duration_ms(n)
+    whole = stretch(simulations, n, 0, end, model)
+    found = stretch(simulations, n, start, min(start + SPAN_MS, end), model)
+    return found | {f"whole_{name}": whole[name] for name in ("spike", "soma", "p", "v") if name in whole}
 
 
 @torch.no_grad()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.metrics import roc_auc_score, roc_curve
 
 FALSE_POSITIVE_RATES = (0.0025, 0.01)
 START_MS = 500  # the first 500 ms of a simulation are not scored
@@ -16,6 +15,8 @@ def spike_scores(target: np.ndarray, score: np.ndarray) -> dict[str, float]:
     target  0/1, any shape;  score  same shape, higher is more likely a spike.
     Without a single spike (or without silence) no ROC exists: every score is NaN. NaN or inf predictions give NaN.
     """
+    from sklearn.metrics import roc_auc_score, roc_curve  # takes a second or two: what scores nothing does without
+
     target, score = np.asarray(target).ravel() > 0.5, np.asarray(score, np.float64).ravel()
     names = ["auc", *(f"tp_at_{fp:g}_fp" for fp in FALSE_POSITIVE_RATES)]
     if target.all() or not target.any() or not np.isfinite(score).all():

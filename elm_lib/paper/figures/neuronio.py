@@ -21,9 +21,7 @@ from elm_lib.datasets.neuronio.schema import N_CHANNELS, SOMA_CAP_MV, Simulation
 from elm_lib.paper import PUBLISHED
 from elm_lib.paper.figures import style
 
-# AUC, "sufficiently good" spike prediction; a TCN of 10 M parameters reached it (Beniaguev et al. 2021,
-# doi:10.1016/j.neuron.2021.07.002)
-THRESHOLD = 0.991
+NOT_SCORED_MS = 500  # at the start of a simulation, which starts from rest
 MODELS = ("Branch-ELM", "ELM", "LSTM")
 COSTS = {"parameters": "trainable parameters", "flops": "FLOPs for a 500 ms sample"}
 # score -> axis, and the worst value that still tells models apart
@@ -34,7 +32,7 @@ def data_and_results(shown: Shown | None, ours: pd.DataFrame, published: pd.Data
     """Figure 2: a) input and output of the biophysical neuron; b, c) as `scores`."""
     figure = plt.figure(figsize=(style.PAGE, 2.9), layout="constrained")
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[1, 2.1])[0]
-    _input_and_soma(left, shown, "a) input spikes, soma voltage")
+    _input_and_soma(left, shown, "a) input, soma")
     scores(ours, published, "", figure=right, letters="bc")
     style.origin(figure, label)
     return figure
@@ -68,8 +66,8 @@ def scores(
         if ours[f"{score}_mean"].isna().all():
             style.not_run(axis)
         if score == "auc":
-            axis.axhline(THRESHOLD, **_THRESHOLD_LINE)
-    more = {f"AUC {THRESHOLD}, good enough": _THRESHOLD_LINE}
+            axis.axhline(style.THRESHOLD, **style.THRESHOLD_LINE)
+    more = {f"AUC {style.THRESHOLD}, good enough": style.THRESHOLD_LINE}
     style.legend(figure.get_figure(root=True), [*MODELS, *["TCN"] * cited], ours, "auc", more=more)
     if label:
         style.origin(figure, label)
@@ -93,19 +91,23 @@ def branches(model, ours: pd.DataFrame, shown: Shown | None, label: str) -> Figu
         if len(inputs):
             left.plot([inputs.min(), inputs.max()], [b, b], color=style.COLORS["Branch-ELM"], lw=1.2)
     left.set(xlabel="synapse along the dendrite", ylabel="branch", xlim=(0, model.input_size))
-    sizes = rf"$d_\mathrm{{tree}}$ = {model.d_tree} branches, $d_\mathrm{{brch}}$ = {model.d_brch} synapses each"
+    sizes = rf"$d_\mathrm{{tree}}$ = {model.d_tree} branches of $d_\mathrm{{brch}}$ = {model.d_brch}"
     left.set_title(f"a) {sizes}", loc="left")
     published = _published_tp()
     style.curves(right, published, "parameters", "tp", "published")
     style.curves(right, ours, "parameters", "tp", "ours")
-    right.set(xscale="log", xlabel=COSTS["parameters"], ylabel="TP rate at FP rate 0.0025")
+    right.set(xscale="log", xlabel=COSTS["parameters"], ylabel="TP rate at 0.0025 FP")
     right.set_title("c) spikes found", loc="left")
     if ours.tp_mean.isna().all():
         style.not_run(right, at=(0.75, 0.1))
     style.legend(above, published.model, ours, "tp", published="published, read off the picture")
     rows = below.subplots(2, 1, sharex=True, height_ratios=[2, 1])
-    _prediction(rows[0], rows[1], shown, "b) prediction of a simulation never trained on, in one go")
-    rows[1].set_xlabel("time (ms)")
+    whole = _whole(shown)
+    _prediction(rows[0], rows[1], whole, "b) a simulation never trained on, predicted in one go")
+    if whole is not None:
+        for axis in rows:
+            axis.axvspan(0, NOT_SCORED_MS, color=style.NOTE, alpha=0.15, linewidth=0)
+    rows[1].set_xlabel(f"time (ms); the first {NOT_SCORED_MS}, shaded, are not scored")
     style.origin(figure, label)
     return figure
 
@@ -116,7 +118,7 @@ def dynamics(model, shown: Shown | None, label: str, n_synapse: int = 20) -> Fig
     model  the neuron that made the prediction, run over the stored input; None where none was trained
     """
     figure, axes = plt.subplots(
-        5, 1, figsize=(style.PAGE, 7.6), sharex=True, height_ratios=[2, 1.4, 0.7, 1.6, 1.6], layout="constrained"
+        5, 1, figsize=(style.PAGE, 7.0), sharex=True, height_ratios=[2, 1.4, 0.7, 1.6, 1.6], layout="constrained"
     )
     raster(axes[0], shown)
     axes[0].set_title("a) synaptic input: excitatory red, inhibitory blue", loc="left")
@@ -129,13 +131,12 @@ def dynamics(model, shown: Shown | None, label: str, n_synapse: int = 20) -> Fig
         for axis in axes[3:]:
             style.not_run(axis)
         return figure
-    inner = trace(model, shown)
+    inner = trace(model, shown, n_synapse)
     time, s, m = inner["time_ms"], inner["s"], inner["m"]
-    chosen = np.sort(np.random.default_rng(0).choice(s.shape[1], min(n_synapse, s.shape[1]), replace=False))
-    for colour, k in zip(sns.color_palette("husl", len(chosen)), chosen, strict=True):
-        axes[3].plot(time, s[:, k], lw=0.5, alpha=0.9, color=colour, rasterized=True)
+    for colour, trace_ms in zip(sns.color_palette("husl", s.shape[1]), s.T, strict=True):
+        axes[3].plot(time, trace_ms, lw=0.5, alpha=0.9, color=colour, rasterized=True)
     axes[3].set(ylabel=r"$s$")
-    axes[3].set_title(f"c) {len(chosen)} of {s.shape[1]} {inner['s_name']}", loc="left")
+    axes[3].set_title(f"c) {s.shape[1]} of {model.n_synapse} synapses", loc="left")
     tau_m = inner["tau_m"]
     scale = plt.Normalize(np.log(tau_m.min()), np.log(tau_m.max()) + 1e-3)
     for k in np.argsort(tau_m, kind="stable"):  # slow ones on top of fast ones
@@ -158,25 +159,29 @@ def sample(simulations: SimulationSet, n: int, start_ms: int, stop_ms: int) -> F
 
 
 @torch.no_grad()
-def trace(model, shown: Shown) -> dict[str, Any]:
+def trace(model, shown: Shown, n_synapse: int = 20) -> dict[str, Any]:
     """Run a neuron over the stored input from its zero state, in one go, and keep its inner life from start_ms on.
 
-    model    a module with `step`, `input_size` and `tau_m`; y has the spike logit and the scaled voltage
-    Returns  time_ms (T,), p (T,) spike probability, voltage (T,) mV, s (T, n_trace), m (T, d_m), tau_m (d_m,) ms;
-             s_name says what s holds.
+    model    an ELM or BranchELM whose y is the spike logit and the scaled voltage
+    Returns  time_ms (T,), p (T,) spike probability, voltage (T,) mV, m (T, d_m), tau_m (d_m,) ms,
+             s (T, n_synapse) traces of so many of its synapses, drawn at random from those that have an input
     """
     start, stop, lead = (int(shown[name]) for name in ("start_ms", "stop_ms", "lead_ms"))
     x = np.zeros((lead + stop - start, 1, N_CHANNELS), np.float32)
     x[shown["time"], 0, shown["channel"]] = channel_sign(shown["channel"])
-    state, kept = None, {name: list[np.ndarray]() for name in ("p", "voltage", "s", "m")}
+    source = getattr(model, "routing_index", torch.arange(N_CHANNELS))
+    there = torch.nonzero(getattr(model, "routing_mask", torch.ones(N_CHANNELS, dtype=torch.bool))).flatten().numpy()
+    chosen = np.sort(np.random.default_rng(0).choice(there, min(n_synapse, len(there)), replace=False))
+    kappa_s, w_s = model.step_parameters().kappa_s, model.w_s[chosen]
+    state, s, kept = None, torch.zeros(len(chosen)), {name: list[np.ndarray]() for name in ("p", "voltage", "s", "m")}
     for x_t in torch.from_numpy(x):
         y, state = model.step(x_t, state)
-        values = torch.sigmoid(y[0, 0]), unscale_voltage(y[0, 1]), state[0][0], state[1][0]
+        s = kappa_s * s + w_s * x_t[0, source[chosen]]
+        values = torch.sigmoid(y[0, 0]), unscale_voltage(y[0, 1]), s, state[1][0]
         for name, value in zip(kept, values, strict=True):
             kept[name].append(value.numpy())
     result = {name: np.stack(values)[lead:] for name, values in kept.items()}
-    name = "synapse traces" if result["s"].shape[1] == model.input_size else "branch traces"
-    return result | {"time_ms": np.arange(start, stop), "s_name": name, "tau_m": model.tau_m.numpy()}
+    return result | {"time_ms": np.arange(start, stop), "tau_m": model.tau_m.numpy()}
 
 
 def raster(axis: Axes, shown: Shown | None, size: float = 0.25) -> None:
@@ -203,10 +208,19 @@ def _input_and_soma(figure: Figure | SubFigure, shown: Shown | None, title: str)
         below.plot(np.arange(int(shown["start_ms"]), int(shown["stop_ms"])), shown["soma"], color=style.TARGET, lw=0.7)
 
 
+def _whole(shown: Shown | None) -> Shown | None:
+    """The whole simulation in the form of a stretch of it."""
+    if shown is None or "whole_p" not in shown:
+        return None
+    names = ("spike", "soma", "p", "v")
+    found = {name: shown[f"whole_{name}"] for name in names}
+    return found | {"start_ms": np.array(0), "stop_ms": np.array(len(found["soma"]))}
+
+
 def _prediction(above: Axes, below: Axes, shown: Shown | None, title: str) -> None:
     above.set_title(title, loc="left")
     above.set(ylabel="soma (mV)")
-    below.set(ylabel="p(spike)", ylim=(0, 1), yticks=(0, 1))
+    below.set(ylabel="p(spike)")
     if shown is None or "p" not in shown:
         style.not_run(above)
         return
@@ -216,11 +230,10 @@ def _prediction(above: Axes, below: Axes, shown: Shown | None, title: str) -> No
     above.plot(time, shown["v"], color=style.COLORS["Branch-ELM"], lw=0.9, label="model")
     above.set_xlim(start, stop)
     above.legend(loc="lower right", bbox_to_anchor=(1, 0.97), ncols=2, borderpad=0)
-    below.vlines(start + shown["spike"].astype(int), 0, 1, color=style.TARGET, lw=0.6, alpha=0.6)
     below.plot(time, shown["p"], color=style.COLORS["Branch-ELM"], lw=0.9)
-
-
-_THRESHOLD_LINE = {"color": style.COLORS["TCN"], "linewidth": 0.8, "linestyle": ":", "zorder": 0}
+    most = max(0.01, 1.25 * float(shown["p"].max()))  # the axis ends where the prediction does
+    below.vlines(start + shown["spike"].astype(int), 0.9 * most, most, color=style.TARGET, lw=0.6)
+    below.set(ylim=(0, most))
 
 
 def _cited_tcn(score: str) -> pd.DataFrame:

@@ -38,9 +38,13 @@ LOOKS: dict[str, dict[str, Any]] = {
     "published": {"marker": "o", "linestyle": "-", "alpha": 0.35, "zorder": 2},
     "chance": {"linestyle": ":", "linewidth": 0.8},
 }
+# AUC, "sufficiently good" spike prediction; a TCN of 10 M parameters reached it (Beniaguev et al. 2021,
+# doi:10.1016/j.neuron.2021.07.002)
+THRESHOLD = 0.991
+THRESHOLD_LINE: dict[str, Any] = {"color": "grey", "linewidth": 0.8, "linestyle": "--", "zorder": 0}
 FORMATS = ("pdf", "png", "svg")
 SMALL = 6.5  # points: labels of origin, legends, notes
-PAGE = 7.2  # inches: width of a figure over the whole page
+PAGE = 5.5  # inches: the paper's text width
 
 
 def use() -> None:
@@ -83,11 +87,20 @@ def use() -> None:
     )
 
 
-def curves(axis: Axes, table: pd.DataFrame, x: str, score: str, look: str, **change) -> None:
+def curves(
+    axis: Axes,
+    table: pd.DataFrame,
+    x: str,
+    score: str,
+    look: str,
+    palette: Mapping[str, str] = MappingProxyType(COLORS),
+    **change,
+) -> None:
     """Draw a score over a varied quantity, a colour each model, with error bars.
 
     table  a row each point: model, the column `x`, <score>_mean, <score>_std, and where there are some: seeds,
            <score>_error (the sampling error of a single run) and budget. Rows without a mean are left out.
+    palette  colour of each model
     look   "ours" or "published". Ours with less than the largest budget of their model are hollow and not joined.
     change what differs from that look, as matplotlib's `Line2D` names it; hollow marks take the marker of it
 
@@ -104,7 +117,7 @@ def curves(axis: Axes, table: pd.DataFrame, x: str, score: str, look: str, **cha
             x=x,
             y="score",
             hue="model",
-            palette=COLORS,
+            palette=dict(palette),
             estimator="median",
             errorbar=("pi", 100),
             err_style="bars",
@@ -150,13 +163,15 @@ def legend(
     score: str = "",
     published: str = "published",
     more: Mapping[str, dict] = MappingProxyType({}),
+    palette: Mapping[str, str] = MappingProxyType(COLORS),
 ) -> None:
-    """One legend below a figure: a colour each model, then a mark each look, in grey.
+    """One legend above a figure: a colour each model, then a mark each look, in grey.
 
-    models     in any order; drawn in that of `COLORS`. A TCN is only cited
+    models     in any order; drawn in that of `palette`. A TCN is only cited
     ours       the table that was drawn: models without a value of `score` in it are said not to have run
     published  how the published points are named
     more       further marks by name, as matplotlib's `Line2D` takes them
+    palette    colour of each model
     """
     looks, ran = dict(more), set()
     if ours is not None:
@@ -165,14 +180,14 @@ def legend(
         looks = {name: LOOKS[name] for name in names} | {published: LOOKS["published"]} | looks
         ran = set(kept.model)
     handles = []
-    for model in (model for model in COLORS if model in set(models)):
+    for model in (model for model in palette if model in set(models)):
         note = " (cited)" if model == "TCN" else "" if model in ran else " (not run)"
-        handles.append(Line2D([], [], color=COLORS[model], linewidth=3, label=f"{model}{note}"))
+        handles.append(Line2D([], [], color=palette[model], linewidth=3, label=f"{model}{note}"))
     for name, look in looks.items():
         look = {"color": "grey", "markeredgecolor": "w", "markeredgewidth": 0.75} | look
         handles.append(Line2D([], [], label=name, **look))
     columns = _columns([str(handle.get_label()) for handle in handles], figure.bbox.width / figure.dpi)
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=2.0)
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns, columnspacing=1.2, handlelength=2.0)
 
 
 def _columns(labels: list[str], width: float) -> int:
@@ -189,9 +204,9 @@ def _columns(labels: list[str], width: float) -> int:
 
 
 def origin(figure: Figure | SubFigure, text: str) -> None:
-    """Say above a figure where its numbers come from: in one line, or more where the figure is narrow."""
+    """Say below a figure where its numbers come from: in one line, or more where the figure is narrow."""
     width = int(figure.bbox.width / figure.dpi * 72 / (0.52 * SMALL))
-    figure.suptitle(textwrap.fill(text.replace(" %", "\u00a0%"), width), fontsize=SMALL, color=NOTE)
+    figure.supxlabel(textwrap.fill(text.replace(" %", "\u00a0%"), width), fontsize=SMALL, color=NOTE)
 
 
 def not_run(axis: Axes, text: str = "not run under this profile", at: tuple[float, float] = (0.5, 0.5)) -> None:
@@ -217,8 +232,11 @@ def note(axis: Axes, text: str) -> None:
     )
 
 
-def save(figure: Figure, folder: str | Path, name: str) -> list[Path]:
-    """Write figure as pdf, png and svg; no dates, no versions inside. Returns the paths."""
+def save(figure: Figure, folder: str | Path, name: str, points: pd.DataFrame | None = None) -> list[Path]:
+    """Write figure as pdf, png and svg; no dates, no versions inside; and the points it shows as csv, if given.
+
+    Returns the paths of the pictures.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -230,6 +248,8 @@ def save(figure: Figure, folder: str | Path, name: str) -> list[Path]:
         }[form]
         figure.savefig(folder / f"{name}.{form}", metadata=metadata)
         paths.append(folder / f"{name}.{form}")
+    if points is not None:
+        points.to_csv(folder / f"{name}.csv", index=False)
     svg = folder / f"{name}.svg"
     svg.write_text(number_ids(svg.read_text()))
     return paths
