@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -61,7 +63,10 @@ def tau_s(table: pd.DataFrame, label: str) -> Figure:
     figure, axis = plt.subplots(figsize=(4.2, 3.1), layout="constrained")
     published = style.read_off("Fig S8").assign(percent=lambda points: 100 * points.value)
     ours = table.assign(model="ELM")
-    shapes = {"mean": {"marker": "s", "linestyle": "-"}, "maximum": {"marker": "^", "linestyle": "--"}}
+    shapes: dict[str, dict[str, Any]] = {
+        "mean": {"marker": "s", "linestyle": "-"},
+        "maximum": {"marker": "^", "linestyle": "--"},
+    }
     for (name, shape), short in zip(shapes.items(), ("mean", "max"), strict=True):
         theirs = published[published.model == f"ELM {short}"].assign(model="ELM")
         style.curves(
