@@ -1,0 +1,106 @@
+"""What the paper says in words of its sweeps on NeuronIO, each as a rule over published points and over ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from elm_lib.experiments.config import Params
+from elm_lib.paper.claims import claim_row
+from elm_lib.paper.neuronio import AUC, published_neuronio
+from elm_lib.paper.pictures import BRANCHES, CONSTANT, LONGEST, published_points, sweep_of
+from elm_lib.paper.points import Runs
+from elm_lib.paper.verdict import Claim, Verdict
+
+SIZES = (10, 15, 20, 25, 30, 40, 50)  # memory units of Figure S6
+SLIGHT = 0.0005  # AUC; what counts as a gain, removing the hidden layer for one, is ten times as much
+
+
+def verdicts(runs: Runs, params: Params, profile: str) -> list[Verdict]:
+    """A row each claim."""
+    published = _published(params)
+    experiments = {name: name for name, _ in published}
+    where: dict[str, Any] = {"dataset": "neuronio", "profile": profile}
+    return [claim_row(label, claim, runs, experiments, published, AUC, **where) for label, claim in _claims(params)]
+
+
+def _published(params: Params) -> dict[tuple[str, Any], float]:
+    """Published AUC by (our experiment, size)."""
+    sizes = published_neuronio().query("model == 'Branch-ELM'").set_index("size").spike_auc_mean
+    found: dict[tuple[str, Any], float] = {("neuronio_branch_elm", size): value for size, value in sizes.items()}
+    for line in published_points().query("score == 'auc'").to_dict("records"):
+        sweep = sweep_of(line["figure"], line["panel"], line["model"], line["varied"])
+        if sweep is not None and sweep.dataset == "neuronio":
+            found[sweep.experiment, sweep.size(params, line["x"])] = line["value_read_off_the_picture"]
+    return found
+
+
+def _claims(params: Params) -> Iterator[tuple[str, Claim]]:
+    for figure, prefix, model in (("Fig 3", "elm", "ELM"), ("Fig S3", "branch_elm", "Branch-ELM")):
+        for claim in _needs(params, prefix, model):
+            yield figure, claim
+    for name, experiment in BRANCHES.items():
+        crucial = name in ("random synapse assignment", "w_s not learnable")
+        says = (
+            "crucial: AUC of the default above it" if crucial else "a nonlinearity costs: AUC of the default above it"
+        )
+        yield "Fig S6", _better(f"{name}: {says}, by", ("neuronio_branch_elm", SIZES), (experiment, SIZES))
+    for worse in ("branch_elm_random", "branch_elm_fixed_w_s"):
+        for better in ("branch_elm_relu", "branch_elm_sigmoid"):
+            what = {experiment: name for name, experiment in BRANCHES.items()}
+            text = f"{what[better]} costs less than {what[worse]}, by"
+            yield "Fig S6", _better(text, (better, SIZES), (worse, SIZES))
+
+
+def _needs(params: Params, prefix: str, model: str) -> Iterator[Claim]:
+    """Panels a to f of Figures 3 and S3."""
+
+    def name(what: str) -> str:
+        return f"{prefix}_{what}"
+
+    longest, constant = ({t: size(params, t) for t in (5, 10, 25, 150)} for size in (LONGEST, CONSTANT))
+    yield _better(
+        f"a) {model} needs 10 to 20 memory units: AUC at d_m=20 above that at 10, by",
+        (name("d_m"), (20,)),
+        (name("d_m"), (10,)),
+    )
+    yield _suffices(f"a) {model}, 20 memory units suffice: AUC at d_m=20 above that at 80", name("d_m"), 20, 80)
+    yield _better(f"b) {model}: a hidden layer raises AUC, by", (name("d_mlp"), (40,)), (name("l_mlp"), (0,)))
+    yield _better(
+        f"c) {model}: lambda above 3 is needed: AUC at lambda=5 above that at 2, by",
+        (name("lambda"), (5,)),
+        (name("lambda"), (2,)),
+    )
+    yield _better(
+        f"d) {model} needs timescales above 10 ms: AUC with up to 25 ms above that with up to 10, by",
+        (name("tau_m_max"), (longest[25],)),
+        (name("tau_m_max"), (longest[10],)),
+    )
+    yield _suffices(
+        f"d) {model}, timescales up to 25 ms suffice: AUC with them above that with up to 150 ms",
+        name("tau_m_max"),
+        longest[25],
+        longest[150],
+    )
+    yield _better(
+        f"e) {model}: one timescale of 25 ms above one of 5 ms in AUC, by",
+        (name("tau_m_constant"), (constant[25],)),
+        (name("tau_m_constant"), (constant[5],)),
+    )
+
+
+def _better(text: str, better: tuple[str, tuple], worse: tuple[str, tuple]) -> Claim:
+    return Claim(
+        models=(better[0], worse[0]), bins=(better[1], worse[1]), text=text, margin=lambda ours, theirs: ours - theirs
+    )
+
+
+def _suffices(text: str, experiment: str, enough: Any, more: Any) -> Claim:
+    """That a larger size adds no more than `SLIGHT`."""
+    return Claim(
+        models=(experiment, experiment),
+        bins=((enough,), (more,)),
+        text=f"{text}, by",
+        margin=lambda less, most: less - most,
+        tolerance=SLIGHT,
+    )
