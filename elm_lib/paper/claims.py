@@ -166,7 +166,7 @@ def claim_row(
     other = min((b for model, b in zip(claim.models, budgets, strict=True) if model != claim.models[0]), default=None)
     reasons = _learned_nothing(claim, sides, theirs, score, origin)
     if other is not None and distance >= 0 and _unfair(claim, budgets[0], other):
-        reasons.append(f"{claim.models[not claim.says_failure]} had fewer optimiser steps")
+        reasons.append(f"{claim.models[not claim.says_failure]} had less training")
     return Verdict(
         claim=label,
         item=claim.text,
@@ -250,7 +250,7 @@ def _paired_error(claim: Claim, sides: list[Side], score: Score) -> float | None
 
 
 def _unfair(claim: Claim, first: float, other: float) -> bool:
-    """Whether the side that comes out as claimed owes it, perhaps, to its steps."""
+    """Whether the side that comes out as claimed owes it, perhaps, to its training."""
     less, more = (first, other) if claim.says_failure else (other, first)
     return less < FULL and less < more * (1 - 1e-6)
 

@@ -15,15 +15,15 @@ NOT_KNOWN = "not known"  # the sampling error of a run that kept no statistics
 READ_OFF = "published value read off the picture"
 
 TERMS = {
-    "reproduced": "As good as published or better, within the tolerance. The runs had all of the published optimiser "
-    "steps, with as many seeds as the row says, and the published data or data made by the published recipe. "
+    "reproduced": "As good as published or better, within the tolerance. The runs had all of the published training "
+    "budget, with as many seeds as the row says, and the published data or data made by the published recipe. "
     "A count (parameters, FLOPs, hyper-parameters) needs no training: it is within the tolerance.",
     "not reproduced": "The same, and outside the tolerance.",
-    "consistent at N %": "Within the tolerance after N % of the published optimiser steps. Or, at 100 %, our models "
+    "consistent at N %": "Within the tolerance after N % of the published training budget. Or, at 100 %, our models "
     "compare with each other as published, on data that are only like the published (other speakers, another cell).",
-    "short at N %": "The same, and outside the tolerance. With all steps it might or might not come out as published.",
+    "short at N %": "The same, and outside the tolerance. With all of it, it might or might not come out as published.",
     "inconclusive": "The runs cannot tell. The distance to the limit is smaller than its sampling error; or the model "
-    "that another is said to beat learned nothing, or had fewer steps than the other; or the paper reports a failure, "
+    "that another is said to beat learned nothing, or less training than the other; or the paper reports a failure, "
     "and our runs were too short to fail.",
     "not comparable": "The data are of another kind than those of the published number: a stand-in, other lengths, "
     "generated words against accuracies on human speech, the default cell against scores on the published cell.",
@@ -49,7 +49,7 @@ LIKENESS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where numbers come from. budget: fraction of the published optimiser steps, NaN for what needs no run."""
+    """Where numbers come from. budget: fraction of the published training, in samples seen; NaN where none is needed."""
 
     budget: float = math.nan
     profile: str = ""
@@ -183,7 +183,7 @@ def judge(
     |---|---|
     | the data are of another kind (`OTHER`) | not comparable |
     | the data are like the published (`SIMILAR`), and ours is held against a published number | not comparable |
-    | `silent`: what had to be learned was not, or had fewer steps (see `TERMS`) | inconclusive |
+    | `silent`: what had to be learned was not, or had less training (see `TERMS`) | inconclusive |
     | the distance to the limit is smaller than its sampling error | inconclusive |
     | full budget, `SAME` data | reproduced if the distance is not negative, else not reproduced |
     | anything else | consistent at N % if the distance is not negative, else short at N % |
@@ -191,7 +191,7 @@ def judge(
     distance    how far ours lies on the good side of its limit: ours - published (the reverse where lower is better)
                 + tolerance; of a comparison: margin + tolerance. NaN, where every run diverged, counts as negative
     error       sampling error of the distance; None where it is not known: the fourth rule is left out, the row says so
-    budget      fraction of the published steps, the smallest of all runs behind the row
+    budget      fraction of the published training, the smallest of all runs behind the row
     comparison  of models of ours among themselves
     """
     if likeness is Likeness.OTHER or (likeness is Likeness.SIMILAR and not comparison):

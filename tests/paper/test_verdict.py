@@ -90,7 +90,7 @@ def test_more_steps_than_the_other_prove_nothing_fewer_do(made):
     full, less = [({1: 0.9, 2: 0.9}, {"budget": 1.0})], [({1: 0.5, 2: 0.5}, {"budget": 0.1})]
     row = _row(made, full, less)
     assert (row.verdict, row.budget_ours, row.budget_theirs) == ("inconclusive", 1.0, 0.1)
-    assert row.note == "B had fewer optimiser steps" and row.origin.budget == 0.1
+    assert row.note == "B had less training" and row.origin.budget == 0.1
     assert _row(made, [({1: 0.9, 2: 0.9}, {"budget": 0.1})], [({1: 0.5, 2: 0.5}, {})]).verdict == "consistent at 10 %"
     assert _row(made, [({1: 0.4, 2: 0.4}, {})], less).verdict == "short at 10 %"  # worse in spite of more steps
 
