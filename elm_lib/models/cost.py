@@ -10,6 +10,7 @@ from functools import singledispatch
 
 from torch import nn
 
+from elm_lib.models.lif import LIF
 from elm_lib.models.lstm import LSTM
 from elm_lib.models.s5 import S5
 from elm_lib.models.snn import SNN
@@ -45,6 +46,12 @@ def _(model: LSTM, steps: int = 500) -> int:
     n = model.hidden_size
     products, elementwise = 8 * n * (model.input_size + n), 13 * n
     return steps * (products + elementwise + (2 * n + 1) * (model.d_o or 0))
+
+
+@count.register
+def _(model: LIF, steps: int = 500) -> int:
+    adaptation = 5 if model.adaptive else 0  # decay, add, threshold
+    return steps * (2 * model.input_size + 1 + 4 + adaptation + 3)  # input; decay, reset, add, compare; outputs
 
 
 @count.register

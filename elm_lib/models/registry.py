@@ -17,6 +17,7 @@ KINDS = {
     "lstm": ("elm_lib.models.lstm", "LSTM"),
     "chrono_lstm": ("elm_lib.models.chrono_lstm", "ChronoLSTM"),
     "variational_lstm": ("elm_lib.models.variational_lstm", "VariationalLSTM"),
+    "lif": ("elm_lib.models.lif", "LIF"),
     "snn": ("elm_lib.models.snn", "SNN"),
     "s5": ("elm_lib.models.s5", "S5"),
     "two_tower": ("elm_lib.models.two_tower", "TwoTower"),

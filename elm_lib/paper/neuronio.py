@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pandas as pd
 
 from elm_lib.experiments.config import Params
 from elm_lib.paper import PUBLISHED, bootstrap, tables
-from elm_lib.paper.claims import Score, cell, claim_row, count, not_run
+from elm_lib.paper.claims import Score, cell, claim_row, count
 from elm_lib.paper.counts import counts
-from elm_lib.paper.points import Runs, fullest, largest, table_of
+from elm_lib.paper.points import Point, Runs, fullest, largest, table_of
 from elm_lib.paper.verdict import Claim, Verdict, separation
 
 MODELS = {
@@ -41,12 +42,12 @@ SCORES = {
 }
 # Published parameter counts hold up to 5 d_m more than the equations name, up to 1.6 %; FLOPs follow a stated rule.
 COUNTS = {"parameters": ("trainable_parameters", 0.02), "flops": ("flops_per_sample", 0.01)}
-# Table S4 -> (our experiment and size, and what differs in the model), None for what is not built
-TINY = {
-    "LIF": None,
-    "ALIF": None,
-    "simplest ELM": ("neuronio_elm", 20, {"d_m": 1, "l_mlp": 0}),
-    "Branch-ELM d_m=15 d_tree=45 d_brch=65": ("neuronio_branch_elm", 15, {"d_tree": 45, "d_brch": 65}),
+# Table S4 -> our experiment and size
+TINY: dict[str, tuple[str, Any]] = {
+    "LIF": ("neuronio_lif", False),
+    "ALIF": ("neuronio_lif", True),
+    "simplest ELM": ("neuronio_simplest_elm", 1),
+    "Branch-ELM d_m=15 d_tree=45 d_brch=65": ("neuronio_small_branch_elm", 65),
 }
 TINY_SHOWN = {
     "LIF": "(classic) LIF",
@@ -122,7 +123,7 @@ def _sampling_error(runs: pd.DataFrame, column: str) -> float:
 
 def tables_neuronio(runs: Runs, params: Params) -> dict[str, tables.Table]:
     """tabS4, tabS8, tabS9, tabS10: the long form and the one that looks like the paper's."""
-    found = {"tabS4": _tiny(params)}
+    found = {"tabS4": _tiny(runs, params)}
     for experiment, (claim, model) in MODELS.items():
         long = neuronio_table(table_of(runs, experiment), model)
         for row, size in enumerate(long["size"]):
@@ -159,33 +160,38 @@ def _shown(long: pd.DataFrame, model: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def _tiny(params: Params) -> tables.Table:
-    """Table S4. Of ours the counts alone, as nobody has trained them."""
-    long = published_tiny().rename(
-        columns={
-            "voltage_rmse": "rmse_published",
-            "spike_auc": "auc_published",
-            "trainable_parameters": "parameters_published",
-        }
-    )
-    long["parameters"] = [_tiny_count(params, model) for model in long.model]
+def _tiny(runs: Runs, params: Params) -> tables.Table:
+    """Table S4."""
+    names = {
+        "voltage_rmse": "rmse_published",
+        "spike_auc": "auc_published",
+        "trainable_parameters": "parameters_published",
+    }
+    long = published_tiny().rename(columns=names)
+    long["parameters"] = [counts(params, *TINY[model])[0] for model in long.model]
+    points = [largest(runs, *TINY[model]) for model in long.model]
+    for name, score in (("rmse", RMSE), ("auc", AUC)):
+        long[name] = [point.value(score.column) if point else math.nan for point in points]
+        long[f"{name}_error"] = [_error(point, score) for point in points]
+    long["seeds"] = [len(point.kept) if point else 0 for point in points]
+    long["budget"] = [point.origin.budget if point else math.nan for point in points]
     rows = []
     for line in long.to_dict("records"):
         scores = [tables.number(line["rmse_published"], 3), tables.number(line["auc_published"], 4)]
         rows.append([TINY_SHOWN[line["model"]], "published", *scores, line["parameters_published"]])
-        ours = "" if math.isnan(line["parameters"]) else int(line["parameters"])
-        rows.append(["", tables.NOT_RUN, "", "", ours])
+        scores = [tables.number(line["rmse"], 3), tables.number(line["auc"], 4)]
+        rows.append(["", tables.ours(line), *scores, int(line["parameters"])])
     return tables.Table(long, pd.DataFrame(rows, columns=["Model", "", "Soma RMSE", "Spike AUC", "# parameters"]))
 
 
-def _tiny_count(params: Params, model: str) -> float:
-    found = TINY[model]
-    return math.nan if found is None else counts(params, found[0], found[1], **found[2])[0]
+def _error(point: Point | None, score: Score) -> float:
+    found = bootstrap.error(point.replicates(score.column)) if point else None
+    return math.nan if found is None else found
 
 
 def verdicts(runs: Runs, params: Params, profile: str) -> list[Verdict]:
     """A row for each published cell of Tables S4 and S8 to S10, and for each claim in words about them."""
-    return [*_cells(runs, params, profile), *_tiny_rows(params, profile), *_claims(runs, params, profile)]
+    return [*_cells(runs, params, profile), *_tiny_rows(runs, params, profile), *_claims(runs, params, profile)]
 
 
 def _cells(runs: Runs, params: Params, profile: str) -> list[Verdict]:
@@ -214,16 +220,16 @@ def _cells(runs: Runs, params: Params, profile: str) -> list[Verdict]:
     return rows
 
 
-def _tiny_rows(params: Params, profile: str) -> list[Verdict]:
+def _tiny_rows(runs: Runs, params: Params, profile: str) -> list[Verdict]:
     rows = []
+    where: dict[str, Any] = {"dataset": "neuronio", "profile": profile}
     for line in published_tiny().to_dict("records"):
-        model, published, ours = line["model"], line["trainable_parameters"], _tiny_count(params, line["model"])
-        rows.append(not_run("Tab S4", f"{model} RMSE (mV)", line["voltage_rmse"], profile=profile))
-        rows.append(not_run("Tab S4", f"{model} AUC", line["spike_auc"], profile=profile))
-        if math.isnan(ours):
-            rows.append(not_run("Tab S4", f"{model} parameters", published, profile=profile))
-        else:
-            rows.append(count("Tab S4", f"{model} parameters", published, ours, 0.02, profile=profile))
+        model, point = line["model"], largest(runs, *TINY[line["model"]])
+        rows.append(cell("Tab S4", f"{model} RMSE (mV)", line["voltage_rmse"], point, RMSE, 0.01, **where))
+        rows.append(cell("Tab S4", f"{model} AUC", line["spike_auc"], point, AUC, 0.001, **where))
+        ours = counts(params, *TINY[model])[0]
+        published = line["trainable_parameters"]
+        rows.append(count("Tab S4", f"{model} parameters", published, ours, 0.02, profile=profile))
     return rows
 
 

@@ -49,7 +49,7 @@ LIKENESS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where numbers come from. budget: fraction of the published training, in samples seen; NaN where none is needed."""
+    """Where numbers come from. budget: fraction of the published training, in samples seen; NaN: none is needed."""
 
     budget: float = math.nan
     profile: str = ""
