@@ -24,8 +24,8 @@ from elm_lib.paper.figures import style
 NOT_SCORED_MS = 500  # at the start of a simulation, which starts from rest
 MODELS = ("Branch-ELM", "ELM", "LSTM")
 COSTS = {"parameters": "trainable parameters", "flops": "FLOPs for a 500 ms sample"}
-# score -> axis, and the worst value that still tells models apart
-SCORES = {"rmse": ("voltage RMSE (mV)", 0.95), "auc": ("spike AUC", 0.97)}
+# score -> axis, and the worst value on it, a little beyond the published ones
+SCORES = {"rmse": ("voltage RMSE (mV)", 0.75), "auc": ("spike AUC", 0.984)}
 
 
 def data_and_results(shown: Shown | None, ours: pd.DataFrame, published: pd.DataFrame, label: str) -> Figure:
@@ -98,6 +98,7 @@ def branches(model, ours: pd.DataFrame, shown: Shown | None, label: str) -> Figu
     style.curves(right, ours, "parameters", "tp", "ours")
     right.set(xscale="log", xlabel=COSTS["parameters"], ylabel="TP rate at 0.0025 FP")
     right.set_title("c) spikes found", loc="left")
+    _told_apart(right, ours, "parameters", "tp", 0.2)
     if ours.tp_mean.isna().all():
         style.not_run(right, at=(0.75, 0.1))
     style.legend(above, published.model, ours, "tp", published="published, read off the picture")

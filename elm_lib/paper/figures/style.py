@@ -80,7 +80,6 @@ def use() -> None:
             "legend.frameon": False,
             "figure.dpi": 110,
             "savefig.dpi": 200,
-            "savefig.bbox": "tight",
             "svg.hashsalt": "elm",
             "pdf.fonttype": 42,
         },
