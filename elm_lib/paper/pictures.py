@@ -100,6 +100,9 @@ SWEEPS = {
     ("Fig S4", "b", "ELM"): Sweep("neuronio", "improved_elm_tau_m_constant", AUC, CONSTANT),
     ("Fig S4", "c", "Branch-ELM"): Sweep("neuronio", "improved_branch_elm_lambda", AUC),
     ("Fig S4", "d", "Branch-ELM"): Sweep("neuronio", "improved_branch_elm_d_m", AUC),
+    ("Fig S7", "", "LIF"): Sweep("neuronio", "teacher_lif", AUC, seeds="max"),
+    ("Fig S7", "", "ALIF"): Sweep("neuronio", "teacher_alif", AUC, seeds="max"),
+    ("Fig S7", "", "BioPhys"): Sweep("neuronio", "neuronio_elm", AUC, seeds="max"),
     **{("Fig S6", "", model): Sweep("neuronio", experiment, AUC) for model, experiment in BRANCHES.items()},
     ("Fig 4", "c", "Branch-ELM"): Sweep("neuronio", "neuronio_branch_elm", TP),
     ("Fig 4", "c", "ELM"): Sweep("neuronio", "neuronio_elm", TP),
@@ -174,6 +177,12 @@ def summary(point: Point, score: Score, seeds: str = "mean") -> dict[str, float]
         "diverged": len(point.runs) - len(point.kept),
         "budget": point.origin.budget,
     }
+
+
+def summary_of(runs: Runs, experiment: str, size: object) -> float:
+    """AUC of a point that the paper mentions without a picture, the best of its seeds; NaN where it was not run."""
+    point = largest(runs, experiment, size)
+    return point.value(AUC.column, "max") if point else math.nan
 
 
 def verdicts(runs: Runs, params: Params, profile: str) -> list[Verdict]:

@@ -41,7 +41,12 @@ class Likeness(IntEnum):
 
 
 LIKENESS = {
-    "neuronio": {"real": Likeness.SAME, "generated (exact)": Likeness.SAME, "generated (default)": Likeness.SIMILAR},
+    "neuronio": {
+        "real": Likeness.SAME,
+        "generated (exact)": Likeness.SAME,
+        "generated (default)": Likeness.SIMILAR,
+        "generated (point neuron)": Likeness.SIMILAR,  # its constants are ours
+    },
     "shd": {"real": Likeness.SAME, "generated": Likeness.SIMILAR},
     "lra": {"real": Likeness.SAME, "generated": Likeness.SAME},
 }

@@ -209,16 +209,21 @@ def test_neuronio_hyper_parameters_are_the_published_ones():
                 30,
                 11400,
             ), name
-            assert (experiment.task, train.clip_grad_norm, len(experiment.seeds)) == (
-                {"window_ms": 500, "burn_in_ms": 150},
+            assert (experiment.task | {"teacher": None}, train.clip_grad_norm, len(experiment.seeds)) == (
+                {"window_ms": 500, "burn_in_ms": 150, "teacher": None},
                 None,
                 3,
             ), name
         model = experiment.model
         if experiment.data == "neuronio" and model["kind"] in ("elm", "branch_elm"):
             assert (model["tau_s"], model["w_s"], model["tau_m_init"]) == (5.0, 0.5, "linspace"), name
-            small = {"neuronio_simplest_elm": (1, 0), "neuronio_small_branch_elm": (15, 1)}.get(name, (20, 1))
-            assert (model["d_m"], model["l_mlp"]) == small or experiment.vary == "l_mlp", name
+            small = {
+                "neuronio_simplest_elm": (1, 0),
+                "neuronio_small_branch_elm": (15, 1),
+                "teacher_lif_linear": (1, 0),
+            }
+            small |= {"teacher_lif": (1, 1), "teacher_alif": (1, 1)}  # of Figure S7
+            assert (model["d_m"], model["l_mlp"]) == small.get(name, (20, 1)) or experiment.vary == "l_mlp", name
             assert model["lambda_"] == (5.0 if name == "branch_elm_lambda_5" else 10.0), name
             # the caption of Figure 3 has 1 to 150 ms, Table S1 has 1 to 100 ms
             caption = name in params.groups["neuronio_ablations"].experiments

@@ -45,22 +45,29 @@ def nothing(params):
 def published_runs(nothing, made, params):
     """Every experiment at every published size, three seeds of the published mean, real data, full budget."""
     runs, drawn = dict(nothing), pictures.published_points()
+    best = drawn.query("model == 'BioPhys'").set_index("x").value_read_off_the_picture
     tp = drawn.query("figure == 'Fig 4'").set_index(["model", "x"]).value_read_off_the_picture
     for model, lines in neuronio.published_neuronio().groupby("model"):
         sizes = {}
         for line in lines.itertuples(index=False):
-            sizes[int(line.size)] = 3 * [
+            above = best[line.size] - line.spike_auc_mean if model == "ELM" else 0.0  # the best seed, Figure S7
+            sizes[int(line.size)] = [
                 {
-                    "test_released_auc": line.spike_auc_mean,
+                    "test_released_auc": line.spike_auc_mean + shift,
                     "test_released_rmse": line.voltage_rmse_mean,
                     "test_released_explained_variance": 95.0,
                     "test_released_tp_at_0.0025_fp": tp[model, line.size],
                 }
+                for shift in (-above, 0.0, above)
             ]
         runs[neuronio.EXPERIMENTS[model]] = made(neuronio.EXPERIMENTS[model], sizes)
     sweeps: dict[str, dict] = {}
-    for line in drawn[drawn.figure.isin(["Fig 3", "Fig S2", "Fig S3", "Fig S4", "Fig S6"])].itertuples(index=False):
+    for line in drawn[drawn.figure.isin(["Fig 3", "Fig S2", "Fig S3", "Fig S4", "Fig S6", "Fig S7"])].itertuples(
+        index=False
+    ):
         sweep = pictures.sweep_of(line.figure, line.panel, line.model, line.varied)
+        if sweep.experiment == "neuronio_elm":
+            continue  # its rows are those of Table S9
         scores = sweeps.setdefault(sweep.experiment, {}).setdefault(sweep.size(params, line.x), {})
         scores |= {sweep.score.column: line.value_read_off_the_picture, "test_released_explained_variance": 95.0}
     for experiment, sizes in sweeps.items():

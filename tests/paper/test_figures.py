@@ -233,6 +233,16 @@ def test_variants_of_the_branch_elm_stand_beside_the_default(points):
     assert len([line for line in figure.axes[0].lines if line.get_marker() in ("o", "s")]) == 10  # five curves, twice
 
 
+def test_simpler_neurons_stand_beside_the_biophysical_one(points):
+    figure = ablations.simple_neurons(points("Fig S7"), 0.99, LABEL)
+    drawn = [line for line in figure.axes[0].lines if line.get_marker() in ("o", "s")]
+    assert len(drawn) == 6 and set(ablations.TEACHERS) <= {text.get_text() for text in figure.legends[0].texts}
+    stars = [line for line in figure.axes[0].lines if line.get_marker() == "*"]
+    assert [line.get_ydata()[0] for line in stars] == [0.99]
+    without = ablations.simple_neurons(points("Fig S7", runs=False), float("nan"), LABEL)
+    assert not [line for line in without.axes[0].lines if line.get_marker() == "*"]
+
+
 def test_published_true_positive_rates_stand_at_the_parameters_of_their_tables():
     points = neuronio._published_tp().set_index(["model", "size"])
     assert points.parameters[("Branch-ELM", 20)] == 8_100 and points.tp_mean[("Branch-ELM", 20)] == 0.347

@@ -18,6 +18,8 @@ from elm_lib.datasets.neuronio.metrics import score
 from elm_lib.datasets.neuronio.resident import DenseBatch, Resident
 from elm_lib.datasets.neuronio.schema import N_CHANNELS, SimulationSet, unscale_voltage
 from elm_lib.datasets.neuronio.statistics import scores_from_statistics, statistics
+from elm_lib.datasets.neuronio.teachers import taught
+from elm_lib.simulate.point_neurons import KINDS
 from elm_lib.support.errors import ConfigError
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
@@ -34,22 +36,34 @@ class Task:
 
     folder  holds train/, valid/, test/; see `elm_lib.datasets.neuronio.schema`
     window_ms   of a training sample; burn_in_ms: its first ms, which the loss leaves out
+    teacher     "lif" or "alif": the same input, with the output of that point neuron; None: of the pyramidal cell
     A model's output (B, T, 2) is a spike logit and the scaled voltage. A run keeps the weights of lowest `select`.
-    Raises ConfigError when the burn-in leaves nothing of a window.
+    Raises ConfigError when the burn-in leaves nothing of a window, or for another teacher.
     """
 
     select = "rmse"  # validation, mV
     shown = ("valid_rmse", "test_auc", "test_rmse", "test_released_auc", "test_released_rmse")
 
-    def __init__(self, folder: str | Path, batch_size: int, seed: int, *, window_ms: int, burn_in_ms: int) -> None:
-        self.sizes(window_ms, burn_in_ms)
-        self.folder, self.window_ms, self.burn_in_ms = Path(folder), window_ms, burn_in_ms
+    def __init__(
+        self,
+        folder: str | Path,
+        batch_size: int,
+        seed: int,
+        *,
+        window_ms: int,
+        burn_in_ms: int,
+        teacher: str | None = None,
+    ) -> None:
+        self.sizes(window_ms, burn_in_ms, teacher)
+        self.folder, self.window_ms, self.burn_in_ms, self.teacher = Path(folder), window_ms, burn_in_ms, teacher
         self.batch_size, self.seed = batch_size, seed
         self._valid: tuple[SimulationSet, list[Batch] | None, list[np.ndarray]] | None = None
 
     @staticmethod
-    def sizes(window_ms: int, burn_in_ms: int) -> dict[str, int]:
+    def sizes(window_ms: int, burn_in_ms: int, teacher: str | None = None) -> dict[str, int]:
         """What a model of this task needs."""
+        if teacher is not None and teacher not in KINDS:
+            raise ConfigError(f"params.yaml: task.teacher = {teacher!r}: choose of {list(KINDS)}, or leave it out")
         if not 0 <= burn_in_ms < window_ms:
             raise ConfigError(
                 f"params.yaml: task.burn_in_ms = {burn_in_ms}: must be below task.window_ms = {window_ms}"
@@ -57,12 +71,12 @@ class Task:
         return {"input_size": N_CHANNELS, "d_o": 2}
 
     @staticmethod
-    def steps(window_ms: int, burn_in_ms: int) -> int:
+    def steps(window_ms: int, burn_in_ms: int, teacher: str | None = None) -> int:
         """Time steps of a sample, for FLOPs."""
         return window_ms
 
     def split(self, name: str) -> SimulationSet:
-        return SimulationSet(self.folder / name)
+        return taught(self.folder, name, self.teacher) if self.teacher else SimulationSet(self.folder / name)
 
     @cached_property
     def _windows(self) -> Windows:
@@ -77,14 +91,14 @@ class Task:
         """The training set on that device, if it takes less than half of its free memory and has one length."""
         simulations = self._windows.simulations
         with _loading:
-            if (str(self.folder), device) not in _resident:
+            if (name := (f"{self.folder} {self.teacher}", device)) not in _resident:
                 lengths = {simulations.duration_ms(n) for n in range(len(simulations))}
                 free, _ = torch.cuda.mem_get_info(device)
                 if len(lengths) > 1 or Resident.size(simulations) > free / 2:
                     return None
-                _resident[str(self.folder), device] = Resident(simulations, device)
+                _resident[name] = Resident(simulations, device)
                 torch.cuda.synchronize(device)  # whole before runs on other streams read it
-            return _resident[str(self.folder), device]
+            return _resident[name]
 
     def first_rows(self, epoch: int, steps: int) -> Tensor:
         """Where the windows of an epoch's batches start in the resident set, int64 (steps, B)."""

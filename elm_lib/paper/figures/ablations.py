@@ -1,4 +1,4 @@
-"""Figures 3, S2, S3, S4 and S6: one property of the ELM or the Branch-ELM is varied on NeuronIO.
+"""Figures 3, S2, S3, S4, S6 and S7: one property of the ELM or the Branch-ELM is varied on NeuronIO.
 
 Every function takes the table of `elm_lib.paper.pictures.curves`: the published points, read off the pictures, with
 ours beside them.
@@ -30,7 +30,12 @@ AXES: dict[str, tuple[str, float | None]] = {
     "d_tree": (r"branches $d_\mathrm{tree}$", 45),
     "d_brch": (r"synapses $d_\mathrm{brch}$", 100),
 }
-SCORES = {"auc": "spike AUC", "rmse": "voltage RMSE (mV)", "tp@0.0025": "TP rate at 0.0025 FP"}
+SCORES = {
+    "auc": "spike AUC",
+    "auc best of 3": "spike AUC",
+    "rmse": "voltage RMSE (mV)",
+    "tp@0.0025": "TP rate at 0.0025 FP",
+}
 LINEAR, GREY = "l_mlp=0", "#808080"  # the model without a hidden layer, in the paper's grey
 # Figure S6
 BRANCHES = {
@@ -40,6 +45,8 @@ BRANCHES = {
     "random synapse assignment": "#029e73",
     "w_s not learnable": "#cc78bc",
 }
+# Figure S7: the neuron that the ELM is fitted to
+TEACHERS = {"LIF": "#029e73", "ALIF": "#cc78bc", "BioPhys": style.COLORS["ELM"]}
 LAMBDAS = {"Branch-ELM lambda=5": style.COLORS["Branch-ELM"], "Branch-ELM lambda=10": GREY}
 _DEFAULT: dict[str, Any] = {"color": "black", "marker": "^", "linestyle": "none", "markersize": 5, "markeredgewidth": 0}
 
@@ -81,6 +88,26 @@ def branch_architecture(table: pd.DataFrame, beside: pd.DataFrame, label: str) -
     _legend(figure, pd.concat([table, beside]), BRANCHES)
     style.origin(figure, label)
     return figure
+
+
+def simple_neurons(table: pd.DataFrame, linear: float, label: str) -> Figure:
+    """Figure S7: the ELM fitted to a LIF neuron, an adaptive one, and the biophysical one.
+
+    linear  AUC of ours for the LIF neuron with one memory unit and no hidden layer; NaN where it was not run
+    """
+    figure, axis = plt.subplots(figsize=(3.6, 2.8), layout="constrained")
+    _curve(axis, table, palette=TEACHERS)
+    if linear == linear:
+        axis.plot([1], [linear], **_LINEAR_POINT)
+    axis.set(xscale="log")
+    axis.xaxis.set_major_formatter("{x:g}")
+    _finish(axis, "", "d_m", SCORES["auc"], marked=False)
+    _legend(figure, table, TEACHERS, {"LIF, no hidden layer": _LINEAR_POINT} if linear == linear else {})
+    style.origin(figure, label)
+    return figure
+
+
+_LINEAR_POINT: dict[str, Any] = {"color": TEACHERS["LIF"], "marker": "*", "markersize": 8, "linestyle": "none"}
 
 
 def _panels(figure: Figure, axes, table: pd.DataFrame, label: str) -> Figure:
@@ -143,12 +170,12 @@ def _threshold(axis: Axes) -> None:
     axis.axhline(style.THRESHOLD, **style.THRESHOLD_LINE)
 
 
-def _finish(axis: Axes, letter: str, varied: str, name: str) -> None:
+def _finish(axis: Axes, letter: str, varied: str, name: str, marked: bool = True) -> None:
     """Names, the letter, and the default as a black triangle on the axis."""
     title, default = AXES[varied]
     axis.set(xlabel=title, ylabel=name)
     axis.set_title(f"{letter})" if letter else "", loc="left")
-    if default is not None:
+    if default is not None and marked:
         axis.plot([default], [0.02], transform=axis.get_xaxis_transform(), clip_on=False, zorder=6, **_DEFAULT)
 
 
@@ -156,7 +183,9 @@ def _legend(
     figure: Figure, table: pd.DataFrame, palette: Mapping[str, str], more: Mapping[str, dict] | None = None
 ) -> None:
     ours = table.rename(columns={"mean": "y_mean"})
-    extra = {**(more or {}), "default": _DEFAULT}
+    extra = dict(more or {})
+    if palette is not TEACHERS:
+        extra["default"] = _DEFAULT
     if set(table.score) & {"auc"}:
         extra[f"AUC {style.THRESHOLD}"] = style.THRESHOLD_LINE
     style.legend(figure, palette, ours, "y", "published", extra, palette)
