@@ -14,6 +14,7 @@ from elm_lib.models.lif import LIF
 from elm_lib.models.lstm import LSTM
 from elm_lib.models.s5 import S5
 from elm_lib.models.snn import SNN
+from elm_lib.models.tcn import TCN
 from elm_lib.models.two_tower import TwoTower
 from elm_lib.neuron import ELM, BranchELM
 
@@ -67,6 +68,13 @@ def _(model: S5, steps: int = 500) -> int:
     layer = ssm + 2 * width * width + 14 * width  # gate; norm, activations, residual
     ends = 2 * model.levels.numel() + 2 * width * (model.levels.shape[1] + model.w_y.out_features) + 2 * width
     return steps * (len(model.layers) * layer + ends)
+
+
+@count.register
+def _(model: TCN, steps: int = 500) -> int:
+    layers = [layer for layer in model.layers if isinstance(layer, nn.Conv1d)]
+    products = sum(2 * layer.weight.numel() + layer.out_channels for layer in layers)
+    return steps * (products + 3 * model.width * len(layers) + (2 * model.width + 1) * model.d_o)  # ReLU, normalisation
 
 
 @count.register

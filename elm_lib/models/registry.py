@@ -19,6 +19,7 @@ KINDS = {
     "variational_lstm": ("elm_lib.models.variational_lstm", "VariationalLSTM"),
     "lif": ("elm_lib.models.lif", "LIF"),
     "snn": ("elm_lib.models.snn", "SNN"),
+    "tcn": ("elm_lib.models.tcn", "TCN"),
     "s5": ("elm_lib.models.s5", "S5"),
     "two_tower": ("elm_lib.models.two_tower", "TwoTower"),
 }

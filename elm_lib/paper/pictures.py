@@ -69,6 +69,13 @@ def _range(low: Callable[[int], int], high: Callable[[int], int]) -> Callable[[P
 
 
 LONGEST, CONSTANT, SHORTEST = _range(lambda t: 1, int), _range(int, int), _range(int, lambda t: 150)
+
+
+def _smallest_tcn(params: Params, x: float) -> object:
+    """The width of the TCN that has so many parameters: the paper says only how the smallest one is built."""
+    return 128 if x == 9.2e6 else None
+
+
 # panels of Figure 3 and S3 -> what the experiment's name ends in, and its sizes
 ABLATIONS: dict[tuple[str, str], tuple[str, Callable[[Params, float], object]]] = {
     ("a", "d_m (d_mlp=40)"): ("d_m", _same),
@@ -93,6 +100,9 @@ BRANCHES = {
 
 # (figure, panel, model) -> where ours comes from; what is not here has no experiment yet
 SWEEPS = {
+    ("Fig 2", "b", "TCN"): Sweep("neuronio", "neuronio_tcn", RMSE, _smallest_tcn),
+    ("Fig 2", "c", "TCN"): Sweep("neuronio", "neuronio_tcn", AUC, _smallest_tcn),
+    ("Fig 4", "c", "TCN"): Sweep("neuronio", "neuronio_tcn", TP, _smallest_tcn),
     ("Fig S2", "a", "Branch-ELM lambda=5"): Sweep("neuronio", "branch_elm_lambda_5", RMSE),
     ("Fig S2", "b", "Branch-ELM lambda=5"): Sweep("neuronio", "branch_elm_lambda_5", AUC),
     ("Fig S2", "c", "Branch-ELM lambda=5"): Sweep("neuronio", "branch_elm_lambda_5", TP),
