@@ -115,7 +115,7 @@ def ablation(axis: Axes, found: pd.DataFrame, letter: str, name: str, ticks: Seq
     axis.axhline(0.1, color="grey", **style.LOOKS["chance"])
     _log_ticks(axis, ticks)
     axis.set(xlabel=name, title=f"{letter}) ELM, 2 ms, test", **ACCURACY)
-    style.note(axis, "published: read off the picture")
+    style.note(axis, "published: read off")
     if found["mean"].isna().all():
         style.not_run(axis)
 
