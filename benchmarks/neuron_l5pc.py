@@ -2,7 +2,7 @@
 INPUT.npz cvode|DT_MS`.
 
 Needs `pip install neuron` and a C++ compiler. The mechanisms are written here from the equations in
-`elm_lib/simulate/channels.py` and compiled with nrnivmodl in the working directory. INPUT.npz holds indptr
+`elm_lib/simulate/cell/channels.py` and compiled with nrnivmodl in the working directory. INPUT.npz holds indptr
 (duration_ms + 1) and channel of one simulation.
 Prints a JSON line: CPU seconds, and the soma's voltage (mV) at 0, 1, .. ms.
 """

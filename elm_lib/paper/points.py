@@ -106,7 +106,7 @@ def describe(*runs: pd.DataFrame) -> str:
     """Where the numbers of a figure come from, in one line. Experiments without runs are left out."""
     where = [origin(part) for frame in runs if len(frame) for _, part in frame.groupby([_data(frame), frame.budget])]
     if not where:
-        return "not run under this profile"
+        return "not run yet under this profile"
     joined, budgets = Origin.join(where), [found.budget for found in where]
     share = " to ".join(dict.fromkeys(f"{100 * budget:.3g}" for budget in (min(budgets), max(budgets))))
     return f"profile {joined.profile}, {joined.data} data, {joined.device}, {share} % of the published optimiser budget"

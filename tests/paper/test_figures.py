@@ -18,7 +18,7 @@ from elm_lib.paper import pictures
 from elm_lib.paper.figures import ablations, lra, neuronio, shd, style
 
 LABEL = "profile smoke, generated data"
-NOT_RUN = "not run under this profile"
+NOT_RUN = "not run yet under this profile"
 EMPTY = {name: np.nan for name in ("auc_mean", "auc_std", "rmse_mean", "rmse_std", "tp_mean", "tp_std")}
 
 

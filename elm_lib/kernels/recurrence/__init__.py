@@ -10,8 +10,8 @@ runs over all t at once (`elm_lib.kernels.synapses`). This is the only loop over
 Engines
     reference   plain autograd, step by step, for any dtype; it has second derivatives. The specification.
     torch       backpropagation through time by hand (`bptt`), with loops in plain torch.
-    cpu         the same with loops compiled by numba: one hidden layer, CPU. Needs numba.
-    cuda        the same with loops as Triton kernels: one hidden layer, GPU. Needs triton.
+    cpu         the same with loops compiled by numba: at most one hidden layer, CPU. Needs numba.
+    cuda        the same with loops as Triton kernels: at most one hidden layer, GPU. Needs triton.
 Choose one by argument, or for a whole process with the environment variable ELM_ENGINE. "auto" takes the fastest.
 """
 

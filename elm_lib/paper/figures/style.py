@@ -208,7 +208,7 @@ def origin(figure: Figure | SubFigure, text: str) -> None:
     figure.supxlabel(textwrap.fill(text.replace(" %", "\u00a0%"), width), fontsize=SMALL, color=NOTE)
 
 
-def not_run(axis: Axes, text: str = "not run under this profile", at: tuple[float, float] = (0.5, 0.5)) -> None:
+def not_run(axis: Axes, text: str = "not run yet under this profile", at: tuple[float, float] = (0.5, 0.5)) -> None:
     """Write into a panel that ours is missing in it, at a point in parts of the panel; an empty one loses its ticks."""
     if not axis.has_data():
         axis.set(xticks=[], yticks=[])

@@ -28,7 +28,7 @@ def cached(function):
     """
     dispatcher = njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)(function)
     sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-    cache_file = dispatcher._cache._cache_file  # type: ignore[attr-defined]  # private, so tests/test_simulate_channels.py holds it
+    cache_file = dispatcher._cache._cache_file  # type: ignore[attr-defined]  # private, so tests/simulate/test_channels.py holds it
     cache_file._source_stamp = (cache_file._source_stamp, hashlib.sha256(sources).hexdigest())
     return dispatcher
 
