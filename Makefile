@@ -32,7 +32,7 @@ test: $(VENV)/.installed
 	ruff check .
 	mypy
 	pytest -n 2 --dist loadfile
-	cd notebooks && pytest --nbval -n 2 --dist loadfile
+	cd notebooks && pytest --nbval
 
 lab: $(VENV)/.installed
 	jupyter lab --ip=127.0.0.1 --ServerApp.root_dir=$(CURDIR)/notebooks $(if $(filter 0,$(shell id -u)),--allow-root)

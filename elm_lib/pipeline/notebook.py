@@ -31,6 +31,7 @@ import nbformat  # noqa: E402
 from elm_lib.support.processes import ancestor, die_with  # noqa: E402
 
 KEEP_METADATA = ("tags",)
+KERNEL_STARTS = 3  # tries to start a kernel
 
 
 def run(notebook: Path, output: Path, parameters: dict) -> None:
@@ -54,14 +55,20 @@ def run(notebook: Path, output: Path, parameters: dict) -> None:
         executed = Path(folder) / notebook.name
         with _quiet(Path(folder) / "stderr") as said:
             try:
-                papermill.execute_notebook(
-                    str(notebook),
-                    str(executed),
-                    parameters,
-                    kernel_name="python3",
-                    progress_bar=False,
-                    log_output=False,
-                )
+                for left in reversed(range(KERNEL_STARTS)):
+                    try:
+                        papermill.execute_notebook(
+                            str(notebook),
+                            str(executed),
+                            parameters,
+                            kernel_name="python3",
+                            progress_bar=False,
+                            log_output=False,
+                        )
+                        break
+                    except RuntimeError as error:  # two kernels that start at once may choose the same port
+                        if left == 0 or "Kernel died before replying" not in str(error):
+                            raise
             except papermill.PapermillExecutionError as error:
                 trace = os.environ.get("ELM_TRACEBACK")
                 said("\n".join(error.traceback) if trace else "(the whole traceback: set ELM_TRACEBACK=1)")
