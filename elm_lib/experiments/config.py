@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, PositiveInt, ValidationError, model_validator
+from pydantic import AfterValidator, Field, PositiveInt, ValidationError, model_validator
 
 from elm_lib.datasets.lra.settings import Lra
 from elm_lib.datasets.neuronio.settings import NeuronIO
@@ -32,6 +32,12 @@ class Runner(Strict):
     slurm: dict[str, Any] = {}
 
 
+def _check_points(named: Any) -> Any:
+    if named != ALL and not isinstance(named, dict):
+        raise ValueError(f"give values by experiment, {{}} for none, or {ALL!r} for all of the group")
+    return named
+
+
 class Profile(Strict):
     """How much of everything: data, budgets, the points that are run."""
 
@@ -41,7 +47,7 @@ class Profile(Strict):
     cap: Cap  # of every run
     caps: dict[str, dict[str, Caps]]  # group -> experiment or "shared" -> what differs from cap
     # group -> experiment -> values of `vary` that are run, or "all"; or "all" for every experiment of the group
-    points: dict[str, dict[str, Any] | Literal["all"]]
+    points: dict[str, Annotated[Any, AfterValidator(_check_points)]]
     runner: Runner
 
 
@@ -83,7 +89,7 @@ class Params(Strict):
     def points_of(self, limits: Profile, group: str) -> dict[str, Any]:
         """What a profile runs of a group: values of `vary`, or "all", by experiment."""
         named = limits.points[group]
-        return named if isinstance(named, dict) else dict.fromkeys(self.groups[group].experiments, ALL)
+        return dict.fromkeys(self.groups[group].experiments, ALL) if named == ALL else named
 
     @model_validator(mode="after")
     def _profile_is_there(self):

@@ -25,8 +25,8 @@ def outdated(planned: Iterable[Planned], ledger: Ledger) -> list[Planned]:
     return found
 
 
-def retest(planned: Iterable[Planned], ledger: Ledger, settings: Any, *, data: Path, raw: Path) -> None:
-    """Test the weights of `outdated` runs on the profile's test set, which is made where it is missing.
+def retest(planned: Iterable[Planned], ledger: Ledger, settings: Any, *, data: Path, raw: Path) -> int:
+    """Test the weights of `outdated` runs on the profile's test set, which is made where it is missing; how many.
 
     settings  the profile: how each data set is prepared
     data, raw where data sets and downloads are
@@ -48,3 +48,4 @@ def retest(planned: Iterable[Planned], ledger: Ledger, settings: Any, *, data: P
         kept = {name: value for name, value in entry.items() if name != "path"}
         kept["test"] = {"recipe": one.recipe["test"], "scores": scores}
         write_text(path, json.dumps(kept, indent=1) + "\n")
+    return len(todo)

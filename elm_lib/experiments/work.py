@@ -66,8 +66,9 @@ def do_missing(
     tested on that one first. A run that was interrupted goes on. Raises RunError when a run fails.
     """
     planned = plan(params, profile, groups, data=folders.data)
-    retest(planned, Ledger(folders.ledger), params.profiles[profile], data=folders.data, raw=folders.raw)
     ledger = Ledger(folders.ledger)
+    if retest(planned, ledger, params.profiles[profile], data=folders.data, raw=folders.raw):
+        ledger = Ledger(folders.ledger)
     missing = wanted_first(ledger.missing(planned))
     missing = [one for one in missing if not enter_twin(one, ledger, folders.ledger)]
     if not missing:

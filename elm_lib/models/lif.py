@@ -132,13 +132,17 @@ class LIF(nn.Module):
         return neuron_init.from_proto(self.proto_tau, TAU_BOUNDS, least=1e-3 * self.delta_t)
 
     def forward(self, x: Tensor | Spikes, state: None = None) -> tuple[Tensor, None]:
-        """x (B, T, input_size) with batch_first, or `Spikes` -> (B, T, 2), None. Raises ValueError for a state."""
+        """x (B, T, input_size) with batch_first, or `Spikes` -> (B, T, 2), None.
+
+        Raises ValueError for a state or a wrong shape.
+        """
         if state is not None:
             raise ValueError("an LIF neuron starts from rest: give no state")
         if isinstance(x, Spikes):
             x = x.check(self.w.dtype)
         elif not self.batch_first:
             x = x.transpose(0, 1)
+        neuron_init.check_input(x.shape, self.input_size)
         current = (project(x, self.w.unsqueeze(1)).squeeze(2) + self.b).T  # (T, B)
         kappa = torch.exp(-self.delta_t / self.tau)
         kappa_m, kappa_a, beta = kappa[0], kappa[-1], BETA if self.adaptive else 0.0

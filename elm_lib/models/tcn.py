@@ -55,9 +55,9 @@ class TCN(nn.Module):
         return 1 + sum(_reach(layer) for layer in self.layers)
 
     def forward(self, x: Tensor | Spikes, state: None = None) -> tuple[Tensor, None]:
-        """x (B, T, input_size) with batch_first, or `Spikes` -> (B, T, d_o), None. Raises ValueError for a state.
+        """x (B, T, input_size) with batch_first, or `Spikes` -> (B, T, d_o), None.
 
-        What comes before the first step is taken as silence.
+        What comes before the first step is taken as silence. Raises ValueError for a state or a wrong shape.
         """
         if state is not None:
             raise ValueError("a TCN has no state: give the input that its receptive field needs")
@@ -65,6 +65,7 @@ class TCN(nn.Module):
             x = x.check(self.w_y.weight.dtype).dense()
         elif not self.batch_first:
             x = x.transpose(0, 1)
+        neuron_init.check_input(x.shape, self.input_size)
         z = x.transpose(1, 2)  # (B, C, T)
         for layer, norm in zip(self.layers, self.norms, strict=True):
             z = norm(torch.relu(layer(F.pad(z, (_reach(layer), 0)))))

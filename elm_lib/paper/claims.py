@@ -70,8 +70,8 @@ def cell(
     if point is None:
         return not_run(claim, item, published, profile=profile, tolerance=tolerance, note=note)
     ours, origin = score.unit * point.value(score.column, seeds), point.origin
-    replicates = point.replicates(score.column, seeds)
-    error = bootstrap.error(None if replicates is None else score.unit * replicates)
+    error = point.error(score.column, seeds)
+    error = None if error is None else score.unit * error
     if failed_below is None:
         distance = (published - ours if score.lower_is_better else ours - published) + tolerance
     else:

@@ -11,7 +11,7 @@ from elm_lib.experiments.config import Params
 from elm_lib.paper import PUBLISHED, bootstrap, tables
 from elm_lib.paper.claims import Score, cell, claim_row, count
 from elm_lib.paper.counts import counts
-from elm_lib.paper.points import Point, Runs, fullest, largest, table_of
+from elm_lib.paper.points import Runs, fullest, largest, table_of
 from elm_lib.paper.verdict import Claim, Verdict, separation
 
 MODELS = {
@@ -49,6 +49,8 @@ TINY: dict[str, tuple[str, Any]] = {
     "simplest ELM": ("neuronio_simplest_elm", 1),
     "Branch-ELM d_m=15 d_tree=45 d_brch=65": ("neuronio_small_branch_elm", 65),
 }
+# as shown, the Score, published column, one unit of the last digit that Table S4 prints
+TINY_SCORES = (("RMSE (mV)", RMSE, "voltage_rmse", 0.01), ("AUC", AUC, "spike_auc", 0.0001))
 TINY_SHOWN = {
     "LIF": "(classic) LIF",
     "ALIF": "(classic) ALIF",
@@ -172,7 +174,7 @@ def _tiny(runs: Runs, params: Params) -> tables.Table:
     points = [largest(runs, *TINY[model]) for model in long.model]
     for name, score in (("rmse", RMSE), ("auc", AUC)):
         long[name] = [point.value(score.column) if point else math.nan for point in points]
-        long[f"{name}_error"] = [_error(point, score) for point in points]
+        long[f"{name}_error"] = [point.error(score.column) if point else None for point in points]
     long["seeds"] = [len(point.kept) if point else 0 for point in points]
     long["budget"] = [point.origin.budget if point else math.nan for point in points]
     rows = []
@@ -182,11 +184,6 @@ def _tiny(runs: Runs, params: Params) -> tables.Table:
         scores = [tables.number(line["rmse"], 3), tables.number(line["auc"], 4)]
         rows.append(["", tables.ours(line), *scores, int(line["parameters"])])
     return tables.Table(long, pd.DataFrame(rows, columns=["Model", "", "Soma RMSE", "Spike AUC", "# parameters"]))
-
-
-def _error(point: Point | None, score: Score) -> float:
-    found = bootstrap.error(point.replicates(score.column)) if point else None
-    return math.nan if found is None else found
 
 
 def verdicts(runs: Runs, params: Params, profile: str) -> list[Verdict]:
@@ -225,8 +222,8 @@ def _tiny_rows(runs: Runs, params: Params, profile: str) -> list[Verdict]:
     where: dict[str, Any] = {"dataset": "neuronio", "profile": profile}
     for line in published_tiny().to_dict("records"):
         model, point = line["model"], largest(runs, *TINY[line["model"]])
-        rows.append(cell("Tab S4", f"{model} RMSE (mV)", line["voltage_rmse"], point, RMSE, 0.01, **where))
-        rows.append(cell("Tab S4", f"{model} AUC", line["spike_auc"], point, AUC, 0.001, **where))
+        for shown, score, column, digit in TINY_SCORES:
+            rows.append(cell("Tab S4", f"{model} {shown}", line[column], point, score, digit, **where))
         ours = counts(params, *TINY[model])[0]
         published = line["trainable_parameters"]
         rows.append(count("Tab S4", f"{model} parameters", published, ours, 0.02, profile=profile))

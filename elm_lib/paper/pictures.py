@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from elm_lib.experiments.config import Params
-from elm_lib.paper import PUBLISHED, bootstrap
+from elm_lib.paper import PUBLISHED
 from elm_lib.paper.claims import Score, cell, not_run
 from elm_lib.paper.neuronio import AUC, RMSE, TP, published_neuronio
 from elm_lib.paper.points import Point, Runs, largest
@@ -177,19 +177,18 @@ def default_branch_elm(runs: Runs, model: str) -> pd.DataFrame:
 
 def summary(point: Point, score: Score, seeds: str = "mean") -> dict[str, float]:
     """What a figure shows of a point: mean, std, error, seeds, diverged, budget."""
-    replicates = point.replicates(score.column, seeds)
-    error = bootstrap.error(None if replicates is None else score.unit * replicates)
+    error = point.error(score.column, seeds)
     return {
         "mean": score.unit * point.value(score.column, seeds),
         "std": score.unit * point.std(score.column),
-        "error": math.nan if error is None else error,
+        "error": math.nan if error is None else score.unit * error,
         "seeds": len(point.kept),
         "diverged": len(point.runs) - len(point.kept),
         "budget": point.origin.budget,
     }
 
 
-def summary_of(runs: Runs, experiment: str, size: object) -> float:
+def best_auc(runs: Runs, experiment: str, size: object) -> float:
     """AUC of a point that the paper mentions without a picture, the best of its seeds; NaN where it was not run."""
     point = largest(runs, experiment, size)
     return point.value(AUC.column, "max") if point else math.nan

@@ -55,6 +55,10 @@ class Point:
             return None
         return getattr(np, seeds)(np.stack([values for values in each if values is not None]), axis=0)
 
+    def error(self, column: str, seeds: str = "mean") -> float | None:
+        """Sampling error of `value`; None where it is not known."""
+        return bootstrap.error(self.replicates(column, seeds))
+
     def _values(self, column: str) -> pd.Series:
         return self.kept[column].astype(float).dropna() if column in self.kept else pd.Series(dtype=float)
 

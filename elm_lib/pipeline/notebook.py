@@ -55,20 +55,7 @@ def run(notebook: Path, output: Path, parameters: dict) -> None:
         executed = Path(folder) / notebook.name
         with _quiet(Path(folder) / "stderr") as said:
             try:
-                for left in reversed(range(KERNEL_STARTS)):
-                    try:
-                        papermill.execute_notebook(
-                            str(notebook),
-                            str(executed),
-                            parameters,
-                            kernel_name="python3",
-                            progress_bar=False,
-                            log_output=False,
-                        )
-                        break
-                    except RuntimeError as error:  # two kernels that start at once may choose the same port
-                        if left == 0 or "Kernel died before replying" not in str(error):
-                            raise
+                _execute(notebook, executed, parameters)
             except papermill.PapermillExecutionError as error:
                 trace = os.environ.get("ELM_TRACEBACK")
                 said("\n".join(error.traceback) if trace else "(the whole traceback: set ELM_TRACEBACK=1)")
@@ -80,6 +67,19 @@ def run(notebook: Path, output: Path, parameters: dict) -> None:
         normalise(content)
         nbformat.write(content, executed)
         os.replace(executed, output)
+
+
+def _execute(notebook: Path, executed: Path, parameters: dict) -> None:
+    import papermill
+
+    quiet = {"progress_bar": False, "log_output": False}
+    for left in reversed(range(KERNEL_STARTS)):
+        try:
+            papermill.execute_notebook(str(notebook), str(executed), parameters, kernel_name="python3", **quiet)
+            return
+        except RuntimeError as error:  # two kernels that start at once may choose the same port
+            if left == 0 or "Kernel died before replying" not in str(error):
+                raise
 
 
 @contextmanager

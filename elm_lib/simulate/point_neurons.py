@@ -6,7 +6,7 @@
     spike   where V_t > -55 + 4 a_t mV
 
 kappa = exp(-1 ms / tau). The paper gives no constants of its LIF and adaptive LIF: those here are ours. Synapses differ
-in their weights, which are drawn once from a fixed seed; their scale gives about one output spike a second.
+in their weights, which are drawn once from a fixed seed; their scale gives one or two output spikes a second.
 """
 
 from __future__ import annotations

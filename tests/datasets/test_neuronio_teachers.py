@@ -91,3 +91,16 @@ def test_the_teacher_is_part_of_what_the_data_are():
         all("teacher" in found[part] for found in (lif, alif) for part in ("train", "test")) and "teacher" not in plain
     )
     assert recipe.label(settings, {"teacher": "lif"})["morphology"] == "point neuron"
+
+
+def test_the_output_for_real_input_is_called_generated(folder):
+    file, _ = SimulationSet(folder / "test")[0]
+    write_simulations(
+        file.path,
+        spikes=[(np.zeros(1, int), np.zeros(1, int))],
+        soma_voltage=np.zeros((1, 1200)),
+        output_spikes_ms=[np.zeros(0)],
+        source="real",
+        provenance={},
+    )
+    assert taught(folder, "test", "lif").source == "generated"

@@ -79,6 +79,8 @@ SMOKE, DESK = (("profiles", name) for name in ("smoke", "desk"))
         (_set(*SMOKE, "points", "shd", "shd_elm", [100, 100]), ["shd_elm = [100, 100]", "none twice"]),
         (_set(*SMOKE, "lra", "retrieval", None), ["profiles.smoke.lra", "['retrieval']", "out of points"]),
         (lambda raw: raw["profiles"]["smoke"]["caps"].pop("shd"), ["profiles.smoke.caps", "shd"]),
+        (_set(*SMOKE, "points", "shd", None), ["profiles.smoke.points.shd = None", "'all' for all of the group"]),
+        (_set(*SMOKE, "points", "shd", "most"), ["profiles.smoke.points.shd = 'most'", "'all' for all of the group"]),
         (lambda raw: raw["profiles"]["smoke"]["points"].pop("shd"), ["profiles.smoke.points", "shd"]),
         (_set(*SMOKE, "caps", "shd", "typo", {}), ["profiles.smoke.caps.shd: 'typo'", "'shared'"]),
         (_set(*SMOKE, "caps", "lra", "lra_elm", {"each": {"cifar": {}}}), ["profiles.smoke.caps.lra.lra_elm", "cifar"]),

@@ -1,14 +1,17 @@
 """What a run's key holds and leaves out, and a ledger that is filled, read, shared and damaged."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from trajectories import write_sets
 
 from elm_lib.experiments import plan as planning
+from elm_lib.experiments import retest as retesting
 from elm_lib.experiments.budget import Point
 from elm_lib.experiments.config import Runner, load
 from elm_lib.experiments.evaluate import evaluate_again, summary
@@ -147,6 +150,35 @@ def test_an_entry_gives_back_its_run(filled):
     again = evaluate_again(runs, ledger, data)
     assert len(again) > 4 and summary(again).startswith(f"{len(again)} of {len(again)} scores")
     ledger.check_unchanged()
+
+
+def test_kept_weights_are_tested_on_another_test_set(filled, tmp_path, monkeypatch):
+    runs, folder, data = filled
+    shutil.copytree(folder, tmp_path / "ledger")
+    shutil.copytree(data, tmp_path / "data")
+    asked = []
+
+    def ensure(name, settings, *, raw, out, splits):
+        asked.append((name, settings, splits))
+        path = out / "test" / "sims_00000.h5"
+        path.write_bytes((data / "neuronio" / "valid" / "sims_00000.h5").read_bytes())
+
+    monkeypatch.setattr(retesting.datasets, "ensure", ensure)
+    changed = [replace(one, recipe=one.recipe | {"test": {"source": "generated", "test": 3}}) for one in runs]
+    before, settings = Ledger(tmp_path / "ledger"), SimpleNamespace(neuronio="settings")
+    where = {"data": tmp_path / "data", "raw": tmp_path}
+    assert retesting.retest(runs, before, settings, **where) == 0 and asked == []  # the same test set
+    assert retesting.retest(changed, before, settings, **where) == 1  # of the second seed no weights are kept
+    assert asked == [("neuronio", "settings", ("test",))]
+    after = Ledger(tmp_path / "ledger")
+    old, new = before.entry(runs[0]), after.entry(runs[0])
+    assert new["test"]["recipe"] == {"source": "generated", "test": 3}
+    assert set(new["test"]["scores"]) == set(old["test"]["scores"]) and new["test"]["scores"] != old["test"]["scores"]
+    assert {key: new[key] for key in new if key != "test"} == {key: old[key] for key in old if key != "test"}
+    again = evaluate_again([runs[0]], after, tmp_path / "data")  # statistics and scores are of the new test set
+    assert summary(again).startswith(f"{len(again)} of {len(again)} scores")
+    assert after.entry(runs[1]) == before.entry(runs[1])
+    assert retesting.retest(changed, after, settings, **where) == 0
 
 
 def test_what_a_figure_needs_and_lacks_counts_as_missing(filled, tmp_path):

@@ -72,3 +72,5 @@ def test_wrong_arguments_are_named(wrong):
         LIF(8, **wrong)
     with pytest.raises(ValueError, match="state"):
         LIF(8, batch_first=True)(torch.zeros(1, 2, 8), torch.zeros(1))
+    with pytest.raises(ValueError, match="input_size=8"):
+        LIF(8, batch_first=True)(torch.zeros(1, 2, 7))

@@ -32,3 +32,5 @@ def test_wrong_arguments_are_named():
         TCN(3, kernel=0)
     with pytest.raises(ValueError, match="state"):
         TCN(3, 4, batch_first=True)(torch.zeros(1, 2, 3), torch.zeros(1))
+    with pytest.raises(ValueError, match="input_size=3"):
+        TCN(3, 4, batch_first=True)(torch.zeros(1, 2, 4))

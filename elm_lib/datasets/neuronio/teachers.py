@@ -21,17 +21,15 @@ def taught(folder: Path, split: str, kind: str) -> SimulationSet:
 
     kind  one of `point_neurons.KINDS`
     """
-    own, paths = folder / kind / split, []
+    own, files = folder / kind / split, SimulationSet(folder / split).files
     with locked(own):  # runs at the same time
-        files = SimulationSet(folder / split).files
         missing = [file for file in files if not _is_done(own / file.path.name, file, kind)]
         if missing:
             with progress(len(missing), f"{kind} {split}", "file") as bar:
                 for file in missing:
                     _teach(file, own / file.path.name, kind)
                     bar.update()
-        paths = [own / file.path.name for file in files]
-    return SimulationSet(paths)
+    return SimulationSet(own / file.path.name for file in files)
 
 
 def provenance(file: Simulations, kind: str) -> dict:
@@ -53,6 +51,6 @@ def _teach(file: Simulations, path: Path, kind: str) -> None:
         spikes=[(channel[row[0] : row[-1]], np.repeat(time, np.diff(row))) for row in indptr],
         soma_voltage=voltage,
         output_spikes_ms=[times + 0.5 for times in spikes],  # which `output_bin` takes back to the ms
-        source=file.source,
+        source="generated",  # real input, too, gets a generated output
         provenance=provenance(file, kind),
     )

@@ -42,11 +42,11 @@ BRANCHES = {
     "Branch-ELM": style.COLORS["Branch-ELM"],
     "sigmoid branch activation": style.COLORS["LSTM"],
     "ReLU branch activation": style.COLORS["TCN"],
-    "random synapse assignment": "#029e73",
-    "w_s not learnable": "#cc78bc",
+    "random synapse assignment": style.GREEN,
+    "w_s not learnable": style.PURPLE,
 }
 # Figure S7: the neuron that the ELM is fitted to
-TEACHERS = {"LIF": "#029e73", "ALIF": "#cc78bc", "BioPhys": style.COLORS["ELM"]}
+TEACHERS = {"LIF": style.GREEN, "ALIF": style.PURPLE, "BioPhys": style.COLORS["ELM"]}
 LAMBDAS = {"Branch-ELM lambda=5": style.COLORS["Branch-ELM"], "Branch-ELM lambda=10": GREY}
 _DEFAULT: dict[str, Any] = {"color": "black", "marker": "^", "linestyle": "none", "markersize": 5, "markeredgewidth": 0}
 
@@ -83,7 +83,7 @@ def branch_architecture(table: pd.DataFrame, beside: pd.DataFrame, label: str) -
     figure, axis = plt.subplots(figsize=(3.6, 2.8), layout="constrained")
     for part in (beside, table):
         _curve(axis, part, palette=BRANCHES)
-    _threshold(axis)
+    style.threshold(axis)
     _finish(axis, "", "d_m", SCORES["auc"])
     _legend(figure, pd.concat([table, beside]), BRANCHES)
     style.origin(figure, label)
@@ -119,7 +119,7 @@ def _panels(figure: Figure, axes, table: pd.DataFrame, label: str) -> Figure:
             for _, line in part[linear].dropna(subset=[column]).iterrows():
                 axis.axhline(line[column], **_LINEAR[look])
         axis.set_ylim(*AUC_RANGE)
-        _threshold(axis)
+        style.threshold(axis)
         varied = part[~linear].varied.iloc[0]
         _finish(axis, letter, varied, SCORES["auc"] if axis.get_subplotspec().is_first_col() else "")
         if varied in ("maximal tau_m", "constant tau_m"):
@@ -164,10 +164,6 @@ def _inset(axis: Axes, part: pd.DataFrame) -> None:
     inset.set(xlim=(0, 2), xticks=[1], ylim=(values.min() - 0.002, values.max() + 0.002), xlabel="", ylabel="")
     inset.tick_params(labelsize=6, pad=1)
     inset.locator_params(axis="y", nbins=2)
-
-
-def _threshold(axis: Axes) -> None:
-    axis.axhline(style.THRESHOLD, **style.THRESHOLD_LINE)
 
 
 def _finish(axis: Axes, letter: str, varied: str, name: str, marked: bool = True) -> None:

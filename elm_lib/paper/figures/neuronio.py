@@ -17,11 +17,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from elm_lib.datasets.neuronio.example import Shown, stretch
+from elm_lib.datasets.neuronio.metrics import START_MS
 from elm_lib.datasets.neuronio.schema import N_CHANNELS, SOMA_CAP_MV, SimulationSet, channel_sign, unscale_voltage
 from elm_lib.paper import PUBLISHED
 from elm_lib.paper.figures import style
 
-NOT_SCORED_MS = 500  # at the start of a simulation, which starts from rest
 MODELS = ("Branch-ELM", "ELM", "LSTM")
 COSTS = {"parameters": "trainable parameters", "flops": "FLOPs for a 500 ms sample"}
 # score -> axis, and the worst value on it, a little beyond the published ones
@@ -66,7 +66,7 @@ def scores(
         if ours[f"{score}_mean"].isna().all():
             style.not_run(axis)
         if score == "auc":
-            axis.axhline(style.THRESHOLD, **style.THRESHOLD_LINE)
+            style.threshold(axis)
     more = {f"AUC {style.THRESHOLD}, good enough": style.THRESHOLD_LINE}
     style.legend(figure.get_figure(root=True), [*MODELS, *["TCN"] * cited], ours, "auc", more=more)
     if label:
@@ -107,8 +107,8 @@ def branches(model, ours: pd.DataFrame, shown: Shown | None, label: str) -> Figu
     _prediction(rows[0], rows[1], whole, "b) a simulation never trained on, predicted in one go")
     if whole is not None:
         for axis in rows:
-            axis.axvspan(0, NOT_SCORED_MS, color=style.NOTE, alpha=0.15, linewidth=0)
-    rows[1].set_xlabel(f"time (ms); the first {NOT_SCORED_MS}, shaded, are not scored")
+            axis.axvspan(0, START_MS, color=style.NOTE, alpha=0.15, linewidth=0)
+    rows[1].set_xlabel(f"time (ms); the first {START_MS}, shaded, are not scored")
     style.origin(figure, label)
     return figure
 

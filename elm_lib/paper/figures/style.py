@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from elm_lib.paper import PUBLISHED
 
 # The paper's colours are seaborn's colorblind palette. TCN and SNN are both red there: no figure shows both.
-_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _YELLOW, _LIGHT_BLUE = sns.color_palette(
+_BLUE, _ORANGE, GREEN, _RED, PURPLE, _BROWN, _PINK, _GREY, _YELLOW, _LIGHT_BLUE = sns.color_palette(
     "colorblind"
 ).as_hex()
 COLORS = {"Branch-ELM": _LIGHT_BLUE, "ELM": _BLUE, "LSTM": _ORANGE, "SNN": _RED, "TCN": _RED}
@@ -214,6 +214,11 @@ def not_run(axis: Axes, text: str = "not run yet under this profile", at: tuple[
         axis.set(xticks=[], yticks=[])
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
     axis.text(*at, text, transform=axis.transAxes, ha="center", color=NOTE, fontsize=SMALL, bbox=box, zorder=5)
+
+
+def threshold(axis: Axes) -> None:
+    """The AUC that counts as sufficient, dashed."""
+    axis.axhline(THRESHOLD, **THRESHOLD_LINE)
 
 
 def note(axis: Axes, text: str) -> None:
