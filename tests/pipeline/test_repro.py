@@ -125,6 +125,7 @@ def test_two_forced_runs_are_byte_identical(project):
         "train@shd",
         "evaluate",
         "figures_neuronio",
+        "figures_shd",
         "report",
     ]
     for stage in names:
