@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from elm_lib.paper.claims import not_run
-from elm_lib.paper.verdict import Verdict
+from elm_lib.paper.verdict import Origin, Verdict
 
 ITEMS = {
     "Fig 1": "neuron sketch, architecture, equations",
@@ -35,16 +34,14 @@ ITEMS = {
     "Tab S12": "SHD-Adding",
 }
 HEADLINE = "headline"  # the one claim of the abstract, which is of no single item
-# panels without a published number, which show what a model or the data look like
-DRAWINGS = {
-    "Fig 1": "a) sketch b) architecture c) equations",
-}
+# figures without a published number, which show what the model looks like
+DRAWINGS = {"Fig 1": "a) a cortical neuron b) the architecture c) the equations"}
 
 
 def verdicts(profile: str) -> list[Verdict]:
-    """Rows of what has no number, and that nobody has drawn yet."""
+    """Rows of what has no number."""
     return [
-        not_run(claim, item, float("nan"), profile=profile, note="a drawing, without numbers")
+        Verdict(claim=claim, item=item, verdict="drawn", origin=Origin(profile=profile))
         for claim, item in DRAWINGS.items()
     ]
 

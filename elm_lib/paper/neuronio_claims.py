@@ -6,13 +6,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from elm_lib.experiments.config import Params
-from elm_lib.paper.claims import claim_row
+from elm_lib.paper.claims import claim_row, not_run
 from elm_lib.paper.neuronio import AUC, published_neuronio
 from elm_lib.paper.pictures import BRANCHES, CONSTANT, LONGEST, published_points, sweep_of
-from elm_lib.paper.points import Runs
-from elm_lib.paper.verdict import Claim, Verdict
+from elm_lib.paper.points import Runs, fullest, table_of
+from elm_lib.paper.points import origin as origin_of
+from elm_lib.paper.verdict import Claim, Verdict, judge
 
 SIZES = (10, 15, 20, 25, 30, 40, 50)  # memory units of Figure S6
+# panels of Figure S4: the improved memory update, and the original one on the same points
+STABLE = (
+    ("a", "improved_branch_elm_tau_m_max", "branch_elm_tau_m_max"),
+    ("b", "improved_elm_tau_m_constant", "elm_tau_m_constant"),
+    ("c", "improved_branch_elm_lambda", "branch_elm_lambda"),
+    ("d", "improved_branch_elm_d_m", "neuronio_branch_elm"),
+)
 SLIGHT = 0.0005  # AUC; what counts as a gain, removing the hidden layer for one, is ten times as much
 
 
@@ -21,7 +29,29 @@ def verdicts(runs: Runs, params: Params, profile: str) -> list[Verdict]:
     published = _published(params)
     experiments = {name: name for name, _ in published}
     where: dict[str, Any] = {"dataset": "neuronio", "profile": profile}
-    return [claim_row(label, claim, runs, experiments, published, AUC, **where) for label, claim in _claims(params)]
+    rows = [claim_row(label, claim, runs, experiments, published, AUC, **where) for label, claim in _claims(params)]
+    return [*rows, *(_stable(runs, profile, *panel) for panel in STABLE)]
+
+
+def _stable(runs: Runs, profile: str, panel: str, improved: str, original: str) -> Verdict:
+    """That no run of the improved memory update diverges, beside how many of the original do."""
+    item = f"{panel}) runs that diverge with the improved memory update"
+    with_it, without = (fullest(table_of(runs, name)) for name in (improved, original))
+    if not len(with_it):
+        return not_run("Fig S4", item, 0, profile=profile)
+    origin, diverged = origin_of(with_it), int(with_it.diverged.astype(bool).sum())
+    others = int(without.diverged.astype(bool).sum())
+    likeness = origin.likeness("neuronio")
+    return Verdict(
+        claim="Fig S4",
+        item=item,
+        verdict=judge(distance=-diverged, error=None, budget=origin.budget, likeness=likeness, comparison=True),
+        origin=origin,
+        published=0,
+        ours=diverged,
+        tolerance=0,
+        note=f"of {len(with_it)} runs; with the original update {others} of {len(without)} diverge",
+    )
 
 
 def _published(params: Params) -> dict[tuple[str, Any], float]:

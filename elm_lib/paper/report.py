@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from elm_lib.experiments.config import Params
-from elm_lib.paper import items, lra, lra_claims, neuronio, neuronio_claims, pictures, settings, shd
+from elm_lib.paper import crossing, items, lra, lra_claims, neuronio, neuronio_claims, pictures, settings, shd
 from elm_lib.paper.points import Runs, table_of
 from elm_lib.paper.verdict import TERMS, frame, kind
 
@@ -21,6 +21,7 @@ def report(runs: Runs, params: Params, profile: str | None = None) -> tuple[pd.D
     profile = profile or _profile(runs) or params.profile
     rows = [
         *neuronio.verdicts(runs, params, profile),
+        *crossing.verdicts(runs, params, profile),
         *neuronio_claims.verdicts(runs, params, profile),
         *shd.verdicts(runs, params, profile),
         *lra.verdicts(runs, params, profile),

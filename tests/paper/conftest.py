@@ -53,6 +53,7 @@ def published_runs(nothing, made, params):
             above = best[line.size] - line.spike_auc_mean if model == "ELM" else 0.0  # the best seed, Figure S7
             sizes[int(line.size)] = [
                 {
+                    "parameters": line.trainable_parameters,
                     "test_released_auc": line.spike_auc_mean + shift,
                     "test_released_rmse": line.voltage_rmse_mean,
                     "test_released_explained_variance": 95.0,

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import seaborn as sns
 import torch
+from matplotlib.collections import PathCollection
 
 from elm_lib.datasets.neuronio.example import stretch
 from elm_lib.datasets.neuronio.schema import SimulationSet
@@ -15,7 +16,10 @@ from elm_lib.datasets.neuronio.writer import write_simulations
 from elm_lib.datasets.shd.schema import Recordings
 from elm_lib.neuron import ELM, BranchELM
 from elm_lib.paper import pictures
-from elm_lib.paper.figures import ablations, lra, neuronio, shd, style
+from elm_lib.paper.figures import ablations, lra, neuron, neuronio, shd, style
+from elm_lib.simulate.cell.sketch import load_sketch
+
+pytest_plugins = ["simulate_fixtures"]
 
 LABEL = "profile smoke, generated data"
 NOT_RUN = "not run yet under this profile"
@@ -62,6 +66,11 @@ def simulations(tmp_path) -> SimulationSet:
         provenance={},
     )
     return SimulationSet(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def sketch(default_morphology):
+    return load_sketch(default_morphology)
 
 
 def _texts(figure) -> list[str]:
@@ -148,7 +157,7 @@ def test_an_error_bar_is_the_spread_over_seeds_or_the_sampling_error_of_one():
 
 
 @pytest.mark.parametrize("ours", [OURS, NOTHING], ids=["ours", "nothing"])
-def test_figures_of_one_simulation(simulations, ours):
+def test_figures_of_one_simulation(simulations, sketch, ours):
     kind = ELM if ours is NOTHING else partial(BranchELM, d_tree=5, d_brch=300)
     model = kind(1278, 3, 2, batch_first=True)
     shown = stretch(simulations, 0, 650, 750, model)
@@ -160,13 +169,31 @@ def test_figures_of_one_simulation(simulations, ours):
     assert _texts(neuronio.dynamics(None, None, LABEL)).count(NOT_RUN) == 4  # input, prediction, traces, memory
     assert _texts(neuronio.dynamics(None, stretch(simulations, 0, 650, 750), LABEL)).count(NOT_RUN) == 3
     missing = len(ours) == 0
-    assert _texts(neuronio.data_and_results(shown, ours, THEIRS, LABEL)).count(NOT_RUN) == 2 * missing
-    assert _texts(neuronio.data_and_results(None, ours, THEIRS, LABEL)).count(NOT_RUN) == 2 * missing + 1
+    assert _texts(neuronio.data_and_results(sketch, shown, ours, THEIRS, LABEL)).count(NOT_RUN) == 2 * missing
+    assert _texts(neuronio.data_and_results(None, None, ours, THEIRS, LABEL)).count(NOT_RUN) == 2 * missing + 1
     branch = BranchELM(1278, 3, 2, d_tree=5, d_brch=300)
-    figure = neuronio.branches(branch, ours, shown, LABEL)
+    figure = neuronio.branches(branch, sketch, ours, shown, LABEL)
     assert figure.axes[-1].get_xlim() == (0, 900)  # panel b has the whole simulation
+    coloured = [part for part in figure.axes[0].collections if len(part.get_segments()) > 100]
+    assert len(coloured) == 4  # all dendrites, and three branches of 150 segments
     assert _texts(figure).count(NOT_RUN) == missing and "published, read off the picture" in _texts(figure)
-    assert _texts(neuronio.branches(branch, ours, None, LABEL)).count(NOT_RUN) == missing + 1
+    assert _texts(neuronio.branches(branch, None, ours, None, LABEL)).count(NOT_RUN) == missing + 1
+
+
+def test_the_neuron_beside_its_cell(simulations, sketch):
+    shown = stretch(simulations, 0, 650, 750)
+    figure = neuron.neuron(sketch, shown, LABEL)
+    cell, trace, diagram, _ = figure.axes
+    synapses = next(part for part in cell.collections if isinstance(part, PathCollection))
+    assert len(synapses.get_offsets()) == 160  # of 639
+    assert trace.lines[0].get_ydata().tolist() == shown["soma"].tolist()
+    boxes = {text.get_text().split("$")[0].strip() for text in diagram.texts}
+    assert {"synapse\ncurrents", "MLP", "memory\nunits"} <= boxes
+    written = {text.get_text() for text in figure.findobj(plt.Text)}
+    assert {piece for line in neuron.EQUATIONS for piece, _ in line} <= written and LABEL in written
+    assert neuron.PARTS["leaky memory"] == "#0173b2"  # blue, as in the paper
+    without = neuron.neuron(None, None, LABEL)
+    assert "no reconstruction at hand" in _texts(without)
 
 
 @pytest.fixture
@@ -325,11 +352,11 @@ def test_synapse_timescales():
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_bytes_twice(tmp_path, simulations):
+def test_the_same_bytes_twice(tmp_path, simulations, sketch):
     shown = stretch(simulations, 0, 850, 950)
     written = []
     for folder in ("a", "b"):
-        figure = neuronio.data_and_results(shown, OURS, THEIRS, LABEL)
+        figure = neuronio.data_and_results(sketch, shown, OURS, THEIRS, LABEL)
         written.append([path.read_bytes() for path in style.save(figure, tmp_path / folder, "fig2")])
         plt.close(figure)
     assert written[0] == written[1] and all(written[0])

@@ -11,6 +11,7 @@ from elm_lib.simulate.cell.arbor_reference import single_compartment
 from elm_lib.simulate.cell.densities import APICAL, BASAL, BRANCH_POINT
 from elm_lib.simulate.cell.inputs import draw_input, to_indptr
 from elm_lib.simulate.cell.morphology import load_cell
+from elm_lib.simulate.cell.sketch import load_sketch
 from elm_lib.support.errors import DataError
 
 pytest_plugins = ["simulate_fixtures"]
@@ -170,3 +171,17 @@ def test_bad_arguments_are_named(tmp_path):
     (tmp_path / "cell1.asc").write_text("(edited)")
     with pytest.raises(DataError, match="no known morphology"):
         load_cell(tmp_path / "cell1.asc")
+
+
+def test_the_drawn_segments_are_those_of_the_synapses(default_morphology, default_cell):
+    sketch = load_sketch(default_morphology)
+    assert sketch.segments.shape == (639, 5, 2)
+    drawn = np.linalg.norm(np.diff(sketch.segments, axis=1), axis=2).sum(axis=1)
+    length = default_cell.length[default_cell.synapse_node]
+    assert np.all(drawn < 1.001 * length) and drawn.sum() > 0.6 * length.sum()  # seen from one side
+    parent = default_cell.parent
+    number = {int(node): i for i, node in enumerate(default_cell.synapse_node)}
+    ends = [(number[int(parent[node])], i) for node, i in number.items() if int(parent[node]) in number]
+    assert len(ends) > 300  # segments of one section follow each other
+    for before, after in ends:
+        np.testing.assert_allclose(sketch.segments[before, -1], sketch.segments[after, 0])

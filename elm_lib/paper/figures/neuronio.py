@@ -14,24 +14,36 @@ import pandas as pd
 import seaborn as sns
 import torch
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure, SubFigure
 
 from elm_lib.datasets.neuronio.example import Shown, stretch
 from elm_lib.datasets.neuronio.metrics import START_MS
 from elm_lib.datasets.neuronio.schema import N_CHANNELS, SOMA_CAP_MV, SimulationSet, channel_sign, unscale_voltage
+from elm_lib.neuron import elm_step
 from elm_lib.paper import PUBLISHED
-from elm_lib.paper.figures import style
+from elm_lib.paper.figures import neuron, style
+from elm_lib.simulate.cell.sketch import Sketch
 
+BRANCH_COLORS = (style.COLORS["LSTM"], style.GREEN, style.PURPLE)  # of the branches picked out in Figure 4a
 MODELS = ("Branch-ELM", "ELM", "LSTM")
 COSTS = {"parameters": "trainable parameters", "flops": "FLOPs for a 500 ms sample"}
 # score -> axis, and the worst value on it, a little beyond the published ones
 SCORES = {"rmse": ("voltage RMSE (mV)", 0.75), "auc": ("spike AUC", 0.984)}
 
 
-def data_and_results(shown: Shown | None, ours: pd.DataFrame, published: pd.DataFrame, label: str) -> Figure:
-    """Figure 2: a) input and output of the biophysical neuron; b, c) as `scores`."""
-    figure = plt.figure(figsize=(style.PAGE, 2.9), layout="constrained")
-    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[1, 2.1])[0]
+def data_and_results(
+    sketch: Sketch | None, shown: Shown | None, ours: pd.DataFrame, published: pd.DataFrame, label: str
+) -> Figure:
+    """Figure 2: a) the biophysical neuron, its input and output; b, c) as `scores`.
+
+    sketch  the reconstruction; None where there is none at hand: then the panel has no cell
+    """
+    figure = plt.figure(figsize=(style.PAGE, 3.0), layout="constrained")
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[1, 1.75])[0]
+    if sketch is not None:
+        cell, left = left.subfigures(1, 2, squeeze=False, width_ratios=[0.3, 1])[0]
+        neuron.draw(cell.subplots(), sketch)
     _input_and_soma(left, shown, "a) input, soma")
     scores(ours, published, "", figure=right, letters="bc")
     style.origin(figure, label)
@@ -74,25 +86,20 @@ def scores(
     return figure
 
 
-def branches(model, ours: pd.DataFrame, shown: Shown | None, label: str) -> Figure:
+def branches(model, sketch: Sketch | None, ours: pd.DataFrame, shown: Shown | None, label: str) -> Figure:
     """Figure 4: a) branches of this model; b) its prediction; c) true-positive rate at a low false-positive rate.
 
     model    a BranchELM
+    sketch   the reconstruction, on which three of the branches are shown; None where there is none at hand
     ours     model, parameters, tp_mean, tp_std, seeds; where there are some, tp_error and budget
     shown    with a prediction; None where no model was trained
     label    where ours come from; the published points of c are read off the picture
     """
     figure = plt.figure(figsize=(style.PAGE, 4.6), layout="constrained")
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=[1.35, 1])[:, 0]
-    left, right = above.subplots(1, 2, width_ratios=[1.25, 1])
-    index, mask = (a.view(model.d_tree, -1).cpu().numpy() for a in (model.routing_index, model.routing_mask))
-    for b in range(model.d_tree):
-        inputs = index[b][mask[b]]
-        if len(inputs):
-            left.plot([inputs.min(), inputs.max()], [b, b], color=style.COLORS["Branch-ELM"], lw=1.2)
-    left.set(xlabel="synapse along the dendrite", ylabel="branch", xlim=(0, model.input_size))
-    sizes = rf"$d_\mathrm{{tree}}$ = {model.d_tree} branches of $d_\mathrm{{brch}}$ = {model.d_brch}"
-    left.set_title(f"a) {sizes}", loc="left")
+    scheme, right = above.subfigures(1, 2, squeeze=False, width_ratios=[1.35, 1])[0]
+    _scheme(scheme, model, sketch)
+    right = right.subplots()
     published = _published_tp()
     style.curves(right, published, "parameters", "tp", "published")
     style.curves(right, ours, "parameters", "tp", "ours")
@@ -111,6 +118,28 @@ def branches(model, ours: pd.DataFrame, shown: Shown | None, label: str) -> Figu
     rows[1].set_xlabel(f"time (ms); the first {START_MS}, shaded, are not scored")
     style.origin(figure, label)
     return figure
+
+
+def _scheme(figure: Figure | SubFigure, model, sketch: Sketch | None) -> None:
+    """Which synapses each branch of a model sums; three branches in colour, on the cell too, where there is one."""
+    index, mask = (a.view(model.d_tree, -1).cpu().numpy() for a in (model.routing_index, model.routing_mask))
+    inputs = [i[m] for i, m in zip(index, mask, strict=True)]
+    chosen = dict(zip(np.linspace(0.1, 0.75, 3) * model.d_tree, BRANCH_COLORS, strict=True))
+    colours = {int(b): colour for b, colour in chosen.items()}
+    axis = figure.subplots(1, 2, width_ratios=[0.3, 1])[1] if sketch is not None else figure.subplots()
+    for b, own in enumerate(inputs):
+        if len(own):
+            colour, width = colours.get(b, style.COLORS["Branch-ELM"]), 2.0 if b in colours else 1.2
+            axis.plot([own.min(), own.max()], [b, b], color=colour, lw=width)
+    axis.set(xlabel="synapse along the dendrite", ylabel="branch", xlim=(0, model.input_size))
+    axis.set_title(rf"a) {model.d_tree} branches of {model.d_brch} synapses", loc="left")
+    if sketch is None:
+        return
+    cell = figure.axes[0]
+    neuron.draw(cell, sketch)
+    for b, colour in colours.items():
+        pieces = sketch.segments[np.unique(inputs[b] // 2)]  # an excitatory and an inhibitory synapse each
+        cell.add_collection(LineCollection(list(pieces), colors=colour, linewidths=1.6, zorder=5))
 
 
 def dynamics(model, shown: Shown | None, label: str, n_synapse: int = 20) -> Figure:
@@ -173,15 +202,17 @@ def trace(model, shown: Shown, n_synapse: int = 20) -> dict[str, Any]:
     source = getattr(model, "routing_index", torch.arange(N_CHANNELS))
     there = torch.nonzero(getattr(model, "routing_mask", torch.ones(N_CHANNELS, dtype=torch.bool))).flatten().numpy()
     chosen = np.sort(np.random.default_rng(0).choice(there, min(n_synapse, len(there)), replace=False))
-    kappa_s, w_s = model.step_parameters().kappa_s, model.w_s[chosen]
-    state, s, kept = None, torch.zeros(len(chosen)), {name: list[np.ndarray]() for name in ("p", "voltage", "s", "m")}
+    parameters, w_s = model.step_parameters(), model.w_s[chosen]
+    state = model.zero_state(torch.from_numpy(x[0]))
+    s, kept = torch.zeros(len(chosen)), {name: list[np.ndarray]() for name in ("p", "voltage", "s", "m")}
     for x_t in torch.from_numpy(x):
-        y, state = model.step(x_t, state)
-        s = kappa_s * s + w_s * x_t[0, source[chosen]]
-        values = torch.sigmoid(y[0, 0]), unscale_voltage(y[0, 1]), s, state[1][0]
+        y, state = elm_step(model._trace_input(x_t), state, parameters)
+        s = parameters.kappa_s * s + w_s * x_t[0, source[chosen]]
+        values = torch.sigmoid(y[0, 0]), y[0, 1], s, state[1][0]
         for name, value in zip(kept, values, strict=True):
             kept[name].append(value.numpy())
     result = {name: np.stack(values)[lead:] for name, values in kept.items()}
+    result["voltage"] = unscale_voltage(result["voltage"])
     return result | {"time_ms": np.arange(start, stop), "tau_m": model.tau_m.numpy()}
 
 

@@ -243,6 +243,8 @@ def save(figure: Figure, folder: str | Path, name: str, points: pd.DataFrame | N
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    figure.draw_without_rendering()  # one layout for every format
+    figure.set_layout_engine("none")
     paths = []
     for form in FORMATS:
         metadata = {
