@@ -58,7 +58,8 @@ def _tell(params: Params, profile: str, groups: list[str] | None, folders: Folde
     """Print what is missing: a line each experiment, and the sum."""
     planned = plan(params, profile, groups, data=folders.data)
     ledger = Ledger(folders.ledger)
-    missing, device = wanted_first(ledger.missing(planned)), pick_device(params.device)
+    missing, device = ledger.missing(planned), pick_device(params.device)
+    missing = wanted_first(missing, params.profiles[profile].later)
     known = ledger.seconds_a_step()
     print(f"profile {profile}: {len(planned) - len(missing)} of {len(planned)} planned runs are in {folders.ledger}")
     by_experiment: dict[str, list[Planned]] = defaultdict(list)

@@ -48,6 +48,7 @@ class Profile(Strict):
     caps: dict[str, dict[str, Caps]]  # group -> experiment or "shared" -> what differs from cap
     # group -> experiment -> values of `vary` that are run, or "all"; or "all" for every experiment of the group
     points: dict[str, Annotated[Any, AfterValidator(_check_points)]]
+    later: list[str] = []  # experiments whose runs come after those of all others
     runner: Runner
 
 
@@ -128,6 +129,9 @@ def _faults(params: Params, limits: Profile) -> Iterator[str]:
             strange = set(cap.each) - set(map(str, values))
             if strange:
                 yield f"caps.{group}.{name}: each has {sorted(strange)}, which is none of values = {values}"
+    for name in limits.later:
+        if name not in params.experiments:
+            yield f"later: {name!r} is no experiment of params.yaml"
     unprepared = {key for key in Lra.model_fields if getattr(limits.lra, key) is None}
     for group in limits.points:
         for name, values in params.points_of(limits, group).items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import subprocess
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,11 +41,15 @@ class Folders:
         )
 
 
-def wanted_first(planned: list[Planned]) -> list[Planned]:
-    """The order of work: the first seed of every point before the second of any; else as params.yaml has them."""
-    order = {id(one): k for k, one in enumerate(planned)}
+def wanted_first(planned: list[Planned], later: Collection[str] = ()) -> list[Planned]:
+    """The order of work: the first seed of every point before the second of any; else as params.yaml has them.
+
+    later  experiments whose runs come after the others of the same seed
+    """
+    several = sorted(planned, key=lambda one: one.experiment in later)
+    order = {id(one): k for k, one in enumerate(several)}
     rank: dict[tuple, int] = {}
-    for one in planned:
+    for one in several:
         point = (one.experiment, str(one.size), one.budget)
         rank[point] = rank.get(point, -1) + 1
         order[id(one)] += rank[point] * len(planned)
@@ -69,7 +74,7 @@ def do_missing(
     ledger = Ledger(folders.ledger)
     if retest(planned, ledger, params.profiles[profile], data=folders.data, raw=folders.raw):
         ledger = Ledger(folders.ledger)
-    missing = wanted_first(ledger.missing(planned))
+    missing = wanted_first(ledger.missing(planned), params.profiles[profile].later)
     missing = [one for one in missing if not enter_twin(one, ledger, folders.ledger)]
     if not missing:
         return planned

@@ -115,6 +115,9 @@ def test_a_plan_takes_each_tasks_own_settings(tmp_path):
 def test_the_first_seed_of_every_point_comes_first():
     runs = [planned(seed=seed, d_m=d_m) for d_m in (20, 21) for seed in (0, 1)]
     assert [(one.size, one.seed) for one in wanted_first(runs)] == [(20, 0), (21, 0), (20, 1), (21, 1)]
+    other = planned(experiment="another")
+    ordered = wanted_first([*runs, other], later=[runs[0].experiment])
+    assert ordered[0] is other and [(one.size, one.seed) for one in ordered[1:]] == [(20, 0), (21, 0), (20, 1), (21, 1)]
 
 
 @pytest.fixture(scope="module")
