@@ -3,7 +3,8 @@
     I_t = sum over the 100 synapses of w_s * (what the synapse's source sent), sources inhibitory with a minus
     v_t = kappa_m v_{t-1} - 0.9 z_{t-1} + I_t            kappa_m = exp(-delta_t / tau_m); partial reset after a spike
     z_t = 1 where v_t > 1                                spikes
-    y_t = kappa_o y_{t-1} + z_t of the output neurons    low-pass, 20 ms; what the loss reads
+    y_t = kappa_o y_{t-1} + z_t of the output neurons    low-pass; what the loss reads
+    kappa_o = exp(-1 / 20)                               whatever delta_t is, or exp(-delta_t / 20 ms): see `SNN`
 
 A recurrent layer of n - d_o neurons reads the input and itself. An output layer of d_o neurons reads the recurrent
 layer and itself. What a layer sends to the next arrives at the same step, what it sends to itself one step later.
@@ -21,12 +22,12 @@ from elm_lib.kernels.autograd import first_derivative
 from elm_lib.kernels.spikes import Spikes, project
 from elm_lib.kernels.traces import filter_traces
 
-REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
+REVISION = 2  # raise it by hand when the same settings give other results; docs/identity.md
 
 THRESHOLD, RESET = 1.0, 0.9
 INHIBITORY = 0.2  # of a layer's neurons; the input is excitatory
 OWN_LAYER = 0.1  # probability that a synapse reads its own layer; else the layer before
-TAU_OUT_MS = 20.0
+TAU_OUT_STEPS = 20.0
 SHARPNESS = 10.0  # of the surrogate gradient
 
 
@@ -34,8 +35,9 @@ class _Layer(torch.autograd.Function):
     """Spikes z_1 ... z_T (T, B, n) and v_T (B, n) of a layer.
 
     It reads a current (T, B, n) and, through w (n, n), its own z_{t-1}. Backward takes z for the fast sigmoid
-    u / (1 + |u|) of u = 10 (v - threshold). This is SuperSpike (Zenke and Ganguli 2018, doi:10.1162/neco_a_01086), with
-    which the authors of SHD trained their networks. The paper does not name its own.
+    u / (1 + 10 |u|) of u = v - threshold, whose derivative is 1 / (1 + 10 |u|)^2: 1 at the threshold. This is
+    SuperSpike (Zenke and Ganguli 2018, doi:10.1162/neco_a_01086), with which the authors of SHD trained their networks.
+    The paper does not name its own.
     """
 
     @staticmethod
@@ -72,10 +74,13 @@ class SNN(nn.Module):
     w_s           initial weight 0.3 / sqrt(n_synapse), learned, kept >= 0 by a ReLU
     tau_m         ms, the initial membrane timescale of all neurons; learned inside tau_m_bounds as in `ELM`
     spike_l1      weight of the mean number of spikes a neuron and step in the loss: `penalty` after a forward pass
+    tau_out_steps timescale of the output's low-pass in steps: kappa_o = exp(-1 / tau_out_steps). So a coarser bin keeps
+                  the output for a longer time. It learns (docs/spoken-digits.md)
+    tau_out_ms    the same in ms, as the text reads: kappa_o = exp(-delta_t / tau_out_ms), tau_out_steps being None
     delta_t       ms a step
 
-    It has n (n_synapse + 1) parameters, 50,500 with the defaults.
-    Raises ValueError for sizes below 1, n <= d_o, or tau_m out of bounds.
+    It has n (n_synapse + 1) parameters, 50,500 with the defaults; the caption of Figure 5 says 51K.
+    Raises ValueError for sizes below 1, n <= d_o, tau_m out of bounds, or not one timescale of the output above 0.
     """
 
     source: Tensor  # buffer
@@ -91,6 +96,8 @@ class SNN(nn.Module):
         tau_m: float = 25.0,
         tau_m_bounds: tuple[float, float] = (0.0, 1000.0),
         spike_l1: float = 0.01,
+        tau_out_steps: float | None = TAU_OUT_STEPS,
+        tau_out_ms: float | None = None,
         delta_t: float = 1.0,
         batch_first: bool = False,
     ) -> None:
@@ -102,6 +109,12 @@ class SNN(nn.Module):
                 f"tau_m_bounds={tau_m_bounds}, delta_t={delta_t}: "
                 "needs sizes of at least 1, n > d_o, tau_m inside its bounds, delta_t > 0"
             )
+        given = [tau for tau in (tau_out_steps, tau_out_ms) if tau is not None]
+        if len(given) != 1 or not 0 < given[0] < math.inf:
+            raise ValueError(
+                f"tau_out_steps={tau_out_steps}, tau_out_ms={tau_out_ms}: give one of them, above 0, the other None"
+            )
+        self.rate_out = (1.0 if tau_out_ms is None else delta_t) / given[0]  # of the output's low-pass, a step
         self.input_size, self.n, self.d_o, self.delta_t, self.batch_first = input_size, n, d_o, delta_t, batch_first
         self.n_r, self.tau_m_bounds, self.spike_l1 = n - d_o, (lo, hi), spike_l1
         part = torch.full((n,), (tau_m - lo) / (hi - lo))
@@ -147,7 +160,7 @@ class SNN(nn.Module):
         z_r_all, v_r = _Layer.apply(current.transpose(0, 1), w_r, kappa_r, v_r, z_r)
         z_o_all, v_o = _Layer.apply(z_r_all @ w_ro, w_o, kappa_out, v_o, z_o)
         self.penalty = self.spike_l1 * (z_r_all.sum() + z_o_all.sum()) / (len(z_r_all) * x.shape[0] * self.n)
-        y_all = filter_traces(z_o_all.transpose(0, 1), y, y.new_tensor(self.delta_t / TAU_OUT_MS))
+        y_all = filter_traces(z_o_all.transpose(0, 1), y, y.new_tensor(self.rate_out))
         state = torch.cat([v_r, v_o], 1), torch.cat([z_r_all[-1], z_o_all[-1]], 1), y_all[:, -1]
         return (y_all if self.batch_first else y_all.transpose(0, 1)), state
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from elm_lib.datasets.shd.schema import write_recordings
 from elm_lib.datasets.shd.task import Task
-from elm_lib.models.snn import RESET, SHARPNESS, SNN, TAU_OUT_MS, _Layer
+from elm_lib.models.snn import RESET, SHARPNESS, SNN, _Layer
 from elm_lib.models.variational_lstm import VariationalLSTM
 from elm_lib.support.errors import ConfigError
 from elm_lib.training.run import Run
@@ -102,10 +102,18 @@ def test_accuracy_is_the_share_of_right_answers(folder):
     assert math.isclose(scores["test_accuracy"], 0.95) and math.isclose(scores["test_accuracy_dropped"], 0.95)
 
 
-def test_snn_follows_its_equations_neuron_by_neuron():
+@pytest.mark.parametrize(
+    ("reading", "kappa_out"),
+    [
+        ({}, math.exp(-1 / 20)),  # whatever delta_t is
+        ({"tau_out_steps": 5.0}, math.exp(-1 / 5)),
+        ({"tau_out_steps": None, "tau_out_ms": 20.0}, math.exp(-2 / 20)),
+    ],
+)
+def test_snn_follows_its_equations_neuron_by_neuron(reading, kappa_out):
     torch.manual_seed(1)
     snn, x = (
-        SNN(30, 12, 3, n_synapse=8, w_s=3.0, delta_t=2.0, batch_first=True).double(),
+        SNN(30, 12, 3, n_synapse=8, w_s=3.0, delta_t=2.0, batch_first=True, **reading).double(),
         torch.rand(2, 15, 30).double() < 0.3,
     )
     x = x.double()
@@ -129,7 +137,7 @@ def test_snn_follows_its_equations_neuron_by_neuron():
                 v[n] = kappa[n] * v[n] - RESET * z[n] + current
                 new[n] = v[n] > 1
             z = new
-            low = math.exp(-2.0 / TAU_OUT_MS) * low + z[9:]
+            low = kappa_out * low + z[9:]
             torch.testing.assert_close(y[b, t].float(), low.float(), rtol=1e-5, atol=1e-5)
         assert torch.equal(z_end[b].float(), z) and torch.allclose(v_end[b].float(), v.float(), atol=1e-4)
     assert y.max() > 0, "no output neuron fired: the test saw nothing"
@@ -146,6 +154,39 @@ def test_snn_learns_every_weight_it_uses_and_counts_as_published():
     assert 0 < snn.penalty.item() < 0.01 and float((snn.proto_w_s.grad[:480] != 0).float().mean()) > 0.5
     with pytest.raises(ValueError, match="n=3"):
         SNN(700, 3, 20)
+    for both in ({"tau_out_ms": 20.0}, {"tau_out_steps": None}, {"tau_out_steps": 0.0}):
+        with pytest.raises(ValueError, match="tau_out_steps=.*give one of them"):
+            SNN(700, 500, 20, **both)
+
+
+@pytest.mark.parametrize(
+    ("reading", "left"), [({}, 0.05), ({"tau_out_steps": None, "tau_out_ms": 20.0}, 1e-9)], ids=["steps", "ms"]
+)
+def test_what_the_last_output_keeps_of_a_word_that_ends_long_before(reading, left):
+    """Bins of 20 ms, input in the first 0.3 s of one second: what is left after 35 more steps."""
+    torch.manual_seed(0)
+    snn = SNN(60, 30, 5, n_synapse=10, w_s=1.5, delta_t=20.0, batch_first=True, **reading)
+    x = torch.zeros(4, 50, 60)
+    x[:, :15] = (torch.rand(4, 15, 60) < 0.3).float()
+    y, _ = snn(x)
+    kept = (y[:, -1].sum() / y[:, 14].sum()).item()
+    assert y[:, 14].sum() > 0 and (kept > left if not reading else kept < left)
+    y[:, -1].sum().backward()
+    gradient = float(snn.proto_w_s.grad.abs().max())
+    assert gradient > 1e-3 if not reading else gradient < 1e-9
+
+
+def test_the_surrogate_gradient_is_1_at_the_threshold_as_documented():
+    v = torch.tensor([[[1.0]], [[1.1]], [[0.5]]])  # T = 3, currents that set v alone: kappa is 0
+    current = v.clone().requires_grad_()
+    z, _ = _Layer.apply(current, torch.zeros(1, 1), torch.zeros(1), torch.zeros(1, 1), torch.zeros(1, 1))
+    z[0].sum().backward()
+    assert current.grad[0].item() == 1.0
+    current.grad = None
+    z, _ = _Layer.apply(current, torch.zeros(1, 1), torch.zeros(1), torch.zeros(1, 1), torch.zeros(1, 1))
+    z[1].sum().backward()
+    assert current.grad[1].item() == pytest.approx(1 / (1 + 10 * 0.1) ** 2)
+    assert "u / (1 + 10 |u|)" in " ".join(_Layer.__doc__.split()) and SHARPNESS == 10
 
 
 def test_gradients_of_the_spiking_layer_are_those_of_its_equations_with_the_surrogate():
