@@ -35,7 +35,7 @@ def evaluate_again(planned: list[Planned], ledger: Ledger, data: str | Path, *, 
         task = task_class(one.task)(Path(data) / one.task, one.train.batch_size, one.seed, **one.options)
         _, again = task.evaluate(load_trained(entry["path"]), most=most, splits=("test",))
         with np.load(entry["path"].with_suffix(".npz")) as file:
-            before = {name: file[name][: len(again[name])] for name in again}
+            before = {name: file[name][: len(again[name])] for name in again if name in file}
         theirs, ours = (task.scores_from_statistics(arrays) for arrays in (before, again))
         names: dict[str, Any] = {"experiment": one.experiment, "size": one.size, "seed": one.seed}
         for name in ours:

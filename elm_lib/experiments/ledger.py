@@ -53,6 +53,7 @@ RUN_COLUMNS = [
     "commit",
     "published_steps",
     "statistics",
+    "curve",
 ]
 
 
@@ -206,6 +207,7 @@ def _row(entry: dict[str, Any], planned: Planned) -> dict[str, Any]:
         "commit": entry["made"]["commit"],
         "published_steps": planned.published.steps,
         "statistics": str(statistics) if statistics.is_file() else None,
+        "curve": entry["curve"],
         **entry["scores"],
         **entry["test"]["scores"],
     }
