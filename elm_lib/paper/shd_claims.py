@@ -51,7 +51,7 @@ def verdicts(runs: Runs, params: Params, profile: str) -> list[Verdict]:
 
 
 def _sides(name: str) -> tuple[dict[str, str], dict[tuple[str, Any], float], dict[str, Score]]:
-    """Experiment, published accuracy and score by model. Each model occurs a second time, on the words of validation."""
+    """Experiment, published accuracy and score by model. Each model occurs a second time, on validation words."""
     experiments = dict(zip(MODELS.values(), EXPERIMENTS[name], strict=True))
     table = published(name).set_index(["model", "bin_ms"])
     theirs = table.test_accuracy_mean.to_dict()
@@ -147,7 +147,7 @@ def _fails(text: str, fails: str, learns: str, bins: tuple, chance: float, **cha
 def _held_out() -> Iterator[Claim]:
     """Four of five words of the test set are by two speakers who are in no other set."""
     yield _better(
-        "SHD-Adding: ELM on held-out speakers: its accuracy on the test set less that on validation words, at every bin",
+        "SHD-Adding: ELM on held-out speakers: accuracy on the test set less that on validation words, at every bin",
         ("ELM", EVERY),
         (f"ELM{VALID}", EVERY),
         tolerance=HELD_OUT,
