@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +10,7 @@ from elm_lib.experiments.config import Params
 from elm_lib.paper import PUBLISHED, tables
 from elm_lib.paper.claims import Score, cell, count
 from elm_lib.paper.counts import counts
-from elm_lib.paper.points import Runs, fullest, largest, table_of
+from elm_lib.paper.points import Point, Runs, fullest, largest, table_of
 from elm_lib.paper.verdict import Verdict, separation
 
 MODELS = {"branch_elm": "Branch-ELM", "elm": "ELM", "lstm": "LSTM", "snn": "SNN"}
@@ -21,8 +20,9 @@ CHANCE = {"shd": 1 / 20, "shd_adding": 0.1}  # the sum 9 is one in ten
 FIGURES = {"shd": "Fig S5", "shd_adding": "Fig 5"}
 EXPERIMENTS = {name: [f"{name}_{kind}" for kind in MODELS] for name in SETS}
 GROUPS = (*SETS, "shd_adding_ablations")
-ABLATIONS = ("shd_adding_d_m", "shd_adding_tau_m")  # Figure 5 e and f
+DRAWN = EXPERIMENTS | {"shd_adding": [*EXPERIMENTS["shd_adding"], "shd_adding_d_m", "shd_adding_tau_m"]}
 SPLITS = ("train", "valid", "test")
+ERRORS = ("valid", "test")  # splits of which runs keep which words were named right
 OTHERS = ("test_accuracy_unseen_speakers", "test_accuracy_seen_speakers", "test_accuracy_dropped")
 NEAR_CHANCE = 0.1  # accuracy above chance that still counts as chance
 DIGIT = 0.01  # the published tables have two digits
@@ -39,7 +39,7 @@ def published(name: str) -> pd.DataFrame:
 
 
 def table(runs: Runs, name: str) -> pd.DataFrame:
-    """A row each model and bin size: published mean and standard deviation beside ours.
+    """A row each model and bin size: published mean and standard deviation beside ours, and the binomial error of ours.
 
     Ours are over the runs of each bin's largest budget that did not diverge.
     """
@@ -59,10 +59,13 @@ def table(runs: Runs, name: str) -> pd.DataFrame:
             for column in (*(f"{split}_accuracy" for split in SPLITS), *OTHERS):
                 values = kept[column] if column in kept and len(kept) else pd.Series(dtype=float)
                 line |= {f"{column}_mean": values.mean(), f"{column}_std": tables.spread(values)}
+            point = Point(group)
+            line |= {f"{split}_accuracy_error": point.error(f"{split}_accuracy") for split in ERRORS}
             ours.append(line)
     keys = ["model", "bin_ms"]
     scores = [f"{n}_{what}" for n in (*(f"{split}_accuracy" for split in SPLITS), *OTHERS) for what in ("mean", "std")]
-    columns = [*keys, "parameters", "seeds", "diverged", "budget", *scores]
+    errors = [f"{split}_accuracy_error" for split in ERRORS]
+    columns = [*keys, "parameters", "seeds", "diverged", "budget", *scores, *errors]
     both = published(name).merge(
         pd.DataFrame(ours, columns=columns).astype({"bin_ms": int}),
         on=keys,
@@ -92,28 +95,6 @@ def _shown(long: pd.DataFrame) -> pd.DataFrame:
             shown = SHOWN.get(line["model"], line["model"])
             rows.append([shown, line["bin_ms"], label, *(tables.mean_std(mean, std, 2) for mean, std in means)])
     return pd.DataFrame(rows, columns=["Model", "Bin Size", "", "Train Accuracy", "Valid Accuracy", "Test Accuracy"])
-
-
-def ablation(frame: pd.DataFrame) -> pd.DataFrame:
-    """Test accuracy of an ablation, of each size's largest budget: size, mean, std, runs, and runs that diverged.
-
-    size: d_m, or the upper end of tau_m_range in ms
-    """
-    if not len(frame):
-        return pd.DataFrame(columns=["size", "mean", "std", "seeds", "diverged"])
-    frame = fullest(frame) if "budget" in frame else frame
-    sizes = frame["size"].map(lambda size: json.loads(size)[-1] if isinstance(size, str) else size)
-    rows = []
-    for size, group in frame.assign(size=sizes).groupby("size"):
-        gone = group.diverged.astype(bool)
-        kept = group[~gone].test_accuracy
-        rows.append([size, kept.mean(), tables.spread(kept), int((~gone).sum()), int(gone.sum())])
-    return pd.DataFrame(rows, columns=["size", "mean", "std", "seeds", "diverged"])
-
-
-def is_fullest(table: pd.DataFrame) -> pd.Series:
-    """Whether each row of `table` has the largest budget that its model had."""
-    return table.budget == table.groupby("model").budget.transform("max")
 
 
 def verdicts(runs: Runs, params: Params, profile: str) -> list[Verdict]:

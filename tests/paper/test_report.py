@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from elm_lib.paper import __main__ as command
-from elm_lib.paper import compare, items, lra, neuronio, page, settings, shd, tables, verdict
+from elm_lib.paper import compare, items, lra, neuronio, page, pictures, settings, shd, tables, verdict
 from elm_lib.paper.report import report
 from elm_lib.support.errors import DataError
 
@@ -153,7 +153,8 @@ def test_tables_without_a_run_have_counts_and_say_so(nothing, params):
     found = _all_tables(nothing, params)
     s10 = found["tabS10"].shown
     assert (s10[s10[""] == tables.NOT_RUN]["Spike Prediction AUC"] == "").all() and "77.67K" in s10.to_string()
-    assert len(found["tab1"].long) == 36 and len(shd.ablation(nothing["shd_adding_d_m"])) == 0
+    assert len(found["tab1"].long) == 36
+    assert pictures.curves(nothing, params, "Fig 5")["mean"].isna().all()
 
 
 def test_a_table_takes_each_sizes_largest_budget(made, params):
@@ -162,13 +163,25 @@ def test_a_table_takes_each_sizes_largest_budget(made, params):
     ]
     line = neuronio.neuronio_table(pd.concat(parts), "ELM").set_index("size").loc[20]
     assert (line.auc_mean, line.budget, line.seeds) == (0.99, 1.0, 1)
-    frame = made("x", {"[1, 10]": [{"test_accuracy": 0.2}], "[1, 50]": [{"test_accuracy": 0.6}, None]})
-    found = shd.ablation(frame)
-    assert (
-        found["size"].tolist() == [10, 50]
-        and found["mean"].tolist() == [0.2, 0.6]
-        and found.diverged.tolist() == [0, 1]
-    )
+    parts = [
+        made(
+            "shd_adding_tau_m", {"[1, 15]": [{"test_accuracy": 0.2}], "[1, 50]": [{"test_accuracy": 0.5}]}, budget=0.25
+        ),
+        made("shd_adding_tau_m", {"[1, 50]": [{"test_accuracy": 0.6}, None]}),
+    ]
+    found = pictures.curves({"shd_adding_tau_m": pd.concat(parts)}, params, "Fig 5").dropna(subset=["mean"])
+    assert found.x.tolist() == [50, 15] and found["mean"].tolist() == [0.6, 0.2]
+    assert found.budget.tolist() == [1.0, 0.25] and found.diverged.tolist() == [1, 0]
+
+
+def test_accuracies_of_the_digits_have_their_binomial_errors(made, npz):
+    rng = np.random.default_rng(0)
+    right, valid = rng.random(900) < 0.6, rng.random(400) < 0.8
+    path = npz("w", right=right, unseen=right, seen=~right, valid_right=valid)
+    runs = {"shd_elm": made("shd_elm", {2: [{"test_accuracy": right.mean()}]}, statistics=path)}
+    line = shd.table(runs, "shd").query("model == 'ELM' and bin_ms == 2").iloc[0]
+    assert line.test_accuracy_error == pytest.approx(np.sqrt(0.24 / 900), rel=0.1)
+    assert line.valid_accuracy_error == pytest.approx(np.sqrt(0.16 / 400), rel=0.1)
 
 
 # ---- comparison with a reference, printing ---------------------------------------------------------------------------
