@@ -12,6 +12,7 @@ import torch
 from elm_lib.datasets.neuronio.example import stretch
 from elm_lib.datasets.neuronio.schema import SimulationSet
 from elm_lib.datasets.neuronio.writer import write_simulations
+from elm_lib.datasets.shd.batches import BINS_MS
 from elm_lib.datasets.shd.schema import Recordings
 from elm_lib.neuron import ELM, BranchELM
 from elm_lib.paper import pictures
@@ -317,7 +318,7 @@ def test_every_bin_is_named_and_every_error_bar_is_whole(points, recordings):
         panels = [axis for axis in figure.axes if axis.get_xlabel() == "bin size (ms)"]
         assert len(panels) == 3
         for axis in panels:
-            assert [label.get_text() for label in axis.get_xticklabels()] == "1 2 4 6 8 10 20 50 100".split()
+            assert [label.get_text() for label in axis.get_xticklabels()] == list(map(str, BINS_MS))
         for axis in figure.axes:
             if not axis.get_title().startswith("a) three"):
                 (low, high), (bottom, top) = axis.dataLim.intervaly, axis.get_ylim()
