@@ -20,7 +20,12 @@ from torch.nn import functional as F
 
 from elm_lib.kernels.autograd import first_derivative
 from elm_lib.kernels.spikes import Spikes, project
-from elm_lib.kernels.traces import filter_traces
+from elm_lib.kernels.traces import compiled, filter_traces
+
+try:
+    from elm_lib.kernels import spiking
+except ImportError:  # numba is optional for the library alone
+    spiking = None  # type: ignore[assignment]  # mypy gives the name the module's type
 
 REVISION = 2  # raise it by hand when the same settings give other results; docs/identity.md
 
@@ -37,12 +42,21 @@ class _Layer(torch.autograd.Function):
     It reads a current (T, B, n) and, through w (n, n), its own z_{t-1}. Backward takes z for the fast sigmoid
     u / (1 + 10 |u|) of u = v - threshold, whose derivative is 1 / (1 + 10 |u|)^2: 1 at the threshold. This is
     SuperSpike (Zenke and Ganguli 2018, doi:10.1162/neco_a_01086), with which the authors of SHD trained their networks.
-    The paper does not name its own.
+    The paper does not name its own. A weight of 0 counts as no synapse: compiled loops leave its gradient at 0.
     """
 
     @staticmethod
     def forward(ctx, current, w, kappa, v_0, z_0):
+        ctx.compiled = spiking is not None and compiled(current)
         v_all, z_all = (torch.cat([s[None], torch.empty_like(current)]) for s in (v_0, z_0))
+        if ctx.compiled:
+            rows, cols = w.nonzero(as_tuple=True)
+            ptr = torch.cat([rows.new_zeros(1), torch.bincount(rows, minlength=len(w)).cumsum(0)])
+            matrix = ptr, cols, w[rows, cols]
+            states = kappa, _constants(w), v_all, z_all
+            spiking.forward(*(a.detach().contiguous().numpy() for a in (current, *matrix, *states)))
+            ctx.save_for_backward(v_all, z_all, w, kappa, *matrix)
+            return z_all[1:], v_all[-1].clone()
         reset = w - RESET * torch.eye(len(w), dtype=w.dtype, device=w.device)
         for t, current_t in enumerate(current):
             v = torch.addmm(current_t, z_all[t], reset, out=v_all[t + 1]).addcmul_(v_all[t], kappa)
@@ -53,17 +67,31 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     @first_derivative("its spikes have a surrogate gradient alone")
     def backward(ctx, grad_z, grad_v):
-        v_all, z_all, reset, kappa = ctx.saved_tensors
+        v_all, z_all, w, kappa, *matrix = ctx.saved_tensors
+        errors, dz = torch.empty_like(z_all[1:]), torch.zeros_like(z_all[0])
+        dv = grad_v.clone(memory_format=torch.contiguous_format)
+        if ctx.compiled:
+            ptr, cols, weight = matrix
+            grad_weight = torch.zeros_like(weight)
+            arrays = grad_z, *matrix, kappa, _constants(w), v_all, z_all, dv, dz, errors, grad_weight
+            spiking.backward(*(a.detach().contiguous().numpy() for a in arrays))
+            rows = torch.repeat_interleave(ptr.diff(), output_size=len(cols))
+            grad_w = torch.zeros_like(w).index_put((rows, cols), grad_weight)
+            return errors, grad_w, (errors * v_all[:-1]).sum((0, 1)), dv, dz
+        reset = w
         slope = (1 + SHARPNESS * (v_all[1:] - THRESHOLD).abs()).square().reciprocal()
-        errors, dz = torch.empty_like(slope), torch.zeros_like(grad_v)
-        dv = grad_v.clone()  # dL/dv_t without what comes through z_t
-        for t in reversed(range(len(slope))):
+        for t in reversed(range(len(slope))):  # dv: dL/dv_t without what comes through z_t
             dz.add_(grad_z[t]).mul_(slope[t])
             torch.add(dv, dz, out=errors[t])
             torch.mul(errors[t], kappa, out=dv)
             torch.mm(errors[t], reset.T, out=dz)
-        w = z_all[:-1].flatten(0, 1).T @ errors.flatten(0, 1)
-        return errors, w, (errors * v_all[:-1]).sum((0, 1)), dv, dz
+        grad_w = z_all[:-1].flatten(0, 1).T @ errors.flatten(0, 1)
+        return errors, grad_w, (errors * v_all[:-1]).sum((0, 1)), dv, dz
+
+
+def _constants(like: Tensor) -> Tensor:
+    """Of `elm_lib.kernels.spiking`, in the dtype of a tensor."""
+    return like.new_tensor([THRESHOLD, RESET, SHARPNESS, 1.0, 0.0])
 
 
 class SNN(nn.Module):
