@@ -3,7 +3,7 @@
     python benchmarks/spiking.py [--bins 100 20 10 4 2] [--rounds 7] [--out results/benchmarks]
 
 Forward and backward of a batch of 8 words of about 5,000 spikes, one thread, CPU time, the least of the rounds: loops
-in torch against those of `elm_lib.kernels.spiking`, interleaved. Writes spiking.csv; the rows of other machines are kept.
+in torch against those of `elm_lib.kernels.spiking`, interleaved. Writes spiking.csv and keeps rows of other machines.
 """
 
 import argparse

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 
 from elm_lib.datasets.shd.schema import write_recordings
 from elm_lib.datasets.shd.task import Task
+from elm_lib.experiments.evaluate import has_samples
 from elm_lib.models import snn
 from elm_lib.models.snn import RESET, SHARPNESS, SNN, _Layer
 from elm_lib.models.variational_lstm import VariationalLSTM
@@ -83,6 +85,14 @@ def test_sums_of_two_digits_and_their_sizes(folder):
     for wrong in ({"bin_ms": 0}, {"dropout": 1.0}, {"adding": 1}):
         with pytest.raises(ConfigError, match="task"):
             Task.sizes(**(OPTIONS | wrong))
+
+
+def test_sums_are_not_evaluated_on_a_part_of_the_words(folder):
+    for adding, words, here in ((True, 80, True), (True, 81, False), (False, 81, True), (True, None, True)):
+        options = OPTIONS | {"adding": adding}
+        task = Task(folder, TRAIN["batch_size"], 0, **options)
+        one = SimpleNamespace(options=options, recipe={"test": {"words": words} if words else {}})
+        assert has_samples(one, task) == here
 
 
 def test_accuracy_is_the_share_of_right_answers(folder):
