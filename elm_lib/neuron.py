@@ -256,7 +256,9 @@ class BranchELM(ELM):
     routing  "neighbourhood"  branch b reads d_brch neighbouring inputs from b * ceil(input_size / d_tree) on; synapses
                               past the last input are masked
              "random"         every synapse reads an input at random, without repetition within a branch while there
-                              are enough; drawn from routing_seed, or torch's global generator; kept in the state_dict
+                              are enough; drawn from routing_seed, or torch's global generator; kept in the state_dict.
+                              As in the released code, some inputs may be read by no synapse
+             "covering"       as "random", and every input is read d_tree * d_brch // input_size times at least
              "none"           synapse i reads input i; d_tree * d_brch must equal input_size
     branch_activation  what the sum of each branch goes through before the MLP: "none" as in the equations, "relu",
                        "sigmoid" (Figure S6)
@@ -285,7 +287,7 @@ class BranchELM(ELM):
     ) -> None:
         neuron_init.check_whole(1, input_size=input_size, d_tree=d_tree, d_brch=d_brch)
         self._d_tree, self.d_brch = d_tree, d_brch
-        self.routing = neuron_init.choice("routing", routing, ("neighbourhood", "random", "none"))
+        self.routing = neuron_init.choice("routing", routing, ("neighbourhood", "random", "covering", "none"))
         self.branch_activation = neuron_init.choice("branch_activation", branch_activation, BRANCH_ACTIVATIONS)
         indices, mask = neuron_init.route(routing, input_size, d_tree, d_brch, routing_seed)
         super().__init__(input_size, d_m, d_o, learn_w_s=learn_w_s, **kwargs)

@@ -73,7 +73,8 @@ def check_state(state: tuple[Tensor, Tensor], batch: int, n_trace: int, d_m: int
 def route(routing: str, input_size: int, d_tree: int, d_brch: int, seed: int | None = None) -> tuple[Tensor, Tensor]:
     """Which input each synapse reads: indices and mask, both (d_tree, d_brch). The mask is False where there is none.
 
-    Raises ValueError when routing is "none" and d_tree * d_brch differs from input_size.
+    Raises ValueError when routing is "none" and d_tree * d_brch differs from input_size, or when it is "covering" and
+    there are fewer synapses than inputs.
     """
     if routing == "none":
         if d_tree * d_brch != input_size:
@@ -89,9 +90,33 @@ def route(routing: str, input_size: int, d_tree: int, d_brch: int, seed: int | N
             for _ in range(d_tree)
         ]
         return torch.stack(draws), torch.ones(d_tree, d_brch, dtype=torch.bool)
+    if routing == "covering":
+        generator = None if seed is None else torch.Generator().manual_seed(seed)
+        return _cover(input_size, d_tree, d_brch, generator), torch.ones(d_tree, d_brch, dtype=torch.bool)
     indices = (torch.arange(d_tree) * math.ceil(input_size / d_tree))[:, None] + torch.arange(d_brch)
     mask = indices < input_size
     return torch.where(mask, indices, torch.zeros_like(indices)), mask
+
+
+def _cover(input_size: int, d_tree: int, d_brch: int, generator: torch.Generator | None) -> Tensor:
+    """Branch after branch of one permutation of the inputs after the other, (d_tree, d_brch).
+
+    So each input is read d_tree d_brch // input_size times, or once more. Where a permutation begins within a branch,
+    its first inputs are those that the branch does not have yet.
+    """
+    n = d_tree * d_brch
+    if n < input_size:
+        raise ValueError(
+            f"routing='covering' needs d_tree * d_brch >= input_size, got {d_tree} * {d_brch} = {n} < {input_size}"
+        )
+    found = torch.empty(0, dtype=torch.long)
+    while len(found) < n:
+        order = torch.randperm(input_size, generator=generator)
+        begun = found[len(found) - len(found) % d_brch :]
+        room, new = d_brch - len(begun), ~torch.isin(order, begun)
+        first = order[new][:room]
+        found = torch.cat([found, first, order[~torch.isin(order, first)]])
+    return found[:n].view(d_tree, d_brch)
 
 
 def spaced(tau_range: tuple[float, float], d_m: int, how: str) -> Tensor:

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from elm_lib import ELM, BranchELM, load_released
+from elm_lib import ELM, BranchELM, load_released, neuron_init
 from elm_lib.kernels.spikes import Spikes, thinned
 from elm_lib.models.cost import count, parameters
 from elm_lib.models.lstm import LSTM
@@ -113,7 +113,7 @@ def _steps(model, x, state=None):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    kind=st.sampled_from(["plain", "neighbourhood", "random"]),
+    kind=st.sampled_from(["plain", "neighbourhood", "random", "covering"]),
     tau=st.sampled_from(["shared", "branch", "synapse"]),
     l_mlp=st.integers(0, 2),
     update=st.sampled_from(["original", "improved"]),
@@ -379,6 +379,30 @@ def test_wrong_shapes_are_named():
         model(torch.zeros(5, 2, 4), model.zero_state(torch.zeros(3, 4)))
     with pytest.raises(ValueError, match="d_tree"):
         BranchELM(10, routing="none", d_tree=3, d_brch=3)
+    with pytest.raises(ValueError, match="covering.*3 \\* 3 = 9 < 10"):
+        BranchELM(10, routing="covering", d_tree=3, d_brch=3)
+
+
+@given(input_size=st.integers(1, 40), d_tree=st.integers(1, 12), d_brch=st.integers(1, 12), seed=st.integers(0, 9))
+def test_covering_routing_reads_every_input_as_often_as_the_others(input_size, d_tree, d_brch, seed):
+    assume(d_tree * d_brch >= input_size)
+    branches, mask = neuron_init.route("covering", input_size, d_tree, d_brch, seed)
+    assert mask.all() and branches.shape == (d_tree, d_brch)
+    often = torch.bincount(branches.flatten(), minlength=input_size)
+    assert often.max() - often.min() <= 1 and often.min() == d_tree * d_brch // input_size
+    if d_brch <= input_size // 2:  # no branch reads an input twice
+        assert all(len(set(branch)) == d_brch for branch in branches.tolist())
+
+
+def test_random_routing_leaves_channels_unread_and_covering_routing_none():
+    """SHD: 100 branches of 15 of the 700 channels, with probability (1 - 15 / 700)^100 = 0.115 unread."""
+    unread = [
+        float((torch.bincount(neuron_init.route("random", 700, 100, 15, seed)[0].flatten(), minlength=700) == 0).sum())
+        for seed in range(20)
+    ]
+    assert np.mean(unread) / 700 == pytest.approx(0.115, abs=0.01)
+    covering = neuron_init.route("covering", 700, 100, 15, 0)[0].flatten()
+    assert set(torch.bincount(covering).tolist()) == {2, 3}
 
 
 # Tables S8 to S10. The published ELM counts hold 5 d_m, where equation 1 names d_m + 2 (tau_m, the read-out's bias).

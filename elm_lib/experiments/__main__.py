@@ -22,7 +22,7 @@ from elm_lib.experiments.plan import Planned, plan
 from elm_lib.experiments.work import Folders, do_missing, hours, wanted_first
 from elm_lib.support.errors import ConfigError, DataError
 from elm_lib.support.workers import usable_cores
-from elm_lib.training.run import pick_device
+from elm_lib.training.run import device_name, pick_device
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -60,7 +60,7 @@ def _tell(params: Params, profile: str, groups: list[str] | None, folders: Folde
     ledger = Ledger(folders.ledger)
     missing, device = ledger.missing(planned), pick_device(params.device)
     missing = wanted_first(missing, params.profiles[profile].later)
-    known = ledger.seconds_a_step()
+    known = ledger.seconds_a_step(device_name(device))
     print(f"profile {profile}: {len(planned) - len(missing)} of {len(planned)} planned runs are in {folders.ledger}")
     by_experiment: dict[str, list[Planned]] = defaultdict(list)
     for one in missing:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -52,6 +53,7 @@ RUN_COLUMNS = [
     "commit",
     "published_steps",
     "statistics",
+    "curve",
 ]
 
 
@@ -153,14 +155,18 @@ class Ledger:
         empty = pd.DataFrame(columns=["size", "seed", "epoch", "step", "train_loss"])
         return {name: pd.concat(parts, ignore_index=True) if parts else empty for name, parts in found.items()}
 
-    def seconds_a_step(self) -> dict[tuple, float]:
-        """What an optimiser step took, by (experiment, size, "cpu" or "cuda"): the mean over finished runs."""
-        spent: dict[tuple, list[float]] = {}
+    def seconds_a_step(self, machine: str) -> dict[tuple, float]:
+        """What an optimiser step takes on a machine, by (experiment, size): the least over its finished runs, as other
+        work beside a run slows it.
+
+        machine  as `elm_lib.training.run.device_name` names it; runs made elsewhere say nothing about it
+        """
+        spent: dict[tuple, float] = {}
         for entry in self.entries.values():
-            if entry["made"].get("wall_s") and entry["steps"]:
-                name = (entry["experiment"], entry["size"], entry["made"]["kind"])
-                spent.setdefault(name, []).append(entry["made"]["wall_s"] / entry["steps"])
-        return {name: sum(found) / len(found) for name, found in spent.items()}
+            if entry["made"].get("wall_s") and entry["steps"] and entry["made"].get("device") == machine:
+                name = (entry["experiment"], entry["size"])
+                spent[name] = min(entry["made"]["wall_s"] / entry["steps"], spent.get(name, math.inf))
+        return spent
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -201,6 +207,7 @@ def _row(entry: dict[str, Any], planned: Planned) -> dict[str, Any]:
         "commit": entry["made"]["commit"],
         "published_steps": planned.published.steps,
         "statistics": str(statistics) if statistics.is_file() else None,
+        "curve": entry["curve"],
         **entry["scores"],
         **entry["test"]["scores"],
     }

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from elm_lib import datasets
 from elm_lib.datasets import task_class
 from elm_lib.experiments.ledger import Ledger, weights_of
@@ -42,6 +44,9 @@ def retest(planned: Iterable[Planned], ledger: Ledger, settings: Any, *, data: P
         task = task_class(one.task)(data / one.task, one.train.batch_size, one.seed, **one.options)
         model = load_trained(path)
         scores, statistics = task.evaluate(model, splits=("test",))
+        if path.with_suffix(".npz").is_file():
+            with np.load(path.with_suffix(".npz")) as file:  # what it holds of validation stays
+                statistics = {name: file[name] for name in file.files if name.startswith("valid_")} | statistics
         write_npz(path.with_suffix(".npz"), statistics, compressed=True)
         if one.is_shown:
             write_npz(path.with_name(f"{one.key}_shown.npz"), task.example(model), compressed=True)

@@ -99,11 +99,11 @@ def do_missing(
 
 
 def hours(planned: Planned, spent: dict[tuple, float], device: Device) -> float:
-    """Expected hours of a run: by finished runs of the same point, else by the estimate in params.yaml.
+    """Expected hours of a run: by finished runs of the same point here, else by the estimate in params.yaml.
 
-    spent  `Ledger.seconds_a_step`
+    spent  `Ledger.seconds_a_step` of this machine
     """
-    known = spent.get((planned.experiment, planned.size, device))
+    known = spent.get((planned.experiment, planned.size))
     return planned.point.hours(device) if known is None else known * planned.train.steps / 3600
 
 

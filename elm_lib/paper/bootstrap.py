@@ -6,7 +6,9 @@ alike, so the spread of a difference of two runs' replicates is the paired one. 
 files give the same error.
 
 Replicates come from the npz that a run keeps, not from its model: `elm_lib.datasets.neuronio.statistics` of each
-simulation; for digits and the Long Range Arena `right`, bool (n,): whether each word was named right.
+simulation; for digits and the Long Range Arena `right`, bool (n,): whether each word was named right. So an accuracy
+has its binomial error. Digits also have `unseen` and `seen`, whose speakers were not, and were, in training, and
+`valid_right`, of the words of validation.
 """
 
 from __future__ import annotations
@@ -19,6 +21,13 @@ import numpy as np
 from elm_lib.datasets.neuronio.metrics import FALSE_POSITIVE_RATES, MOST_SPIKES
 from elm_lib.support.errors import DataError
 
+# score -> arrays of the words that were named right, and of those that are meant
+ACCURACIES: dict[str, tuple[str, str | None]] = {
+    "test_accuracy": ("right", None),
+    "test_accuracy_unseen_speakers": ("right", "unseen"),
+    "test_accuracy_seen_speakers": ("right", "seen"),
+    "valid_accuracy": ("valid_right", None),
+}
 RESAMPLES = 1000
 SEED = 20240116
 
@@ -41,17 +50,26 @@ def replicates(path: str | Path, column: str) -> np.ndarray | None:
     Raises DataError when the file is missing or broken.
     """
     kept = _read(str(path))
-    if column == "test_accuracy":
-        return accuracy(kept["right"]) if "right" in kept else None
+    if column in ACCURACIES:
+        return accuracy(kept, *ACCURACIES[column])
     if not column.startswith("test_") or "sums" not in kept:
         return None
     released = column.startswith("test_released_")
     return neuronio(kept, released=released).get(column.removeprefix("test_released_" if released else "test_"))
 
 
-def accuracy(right: np.ndarray) -> np.ndarray:
-    """Accuracy in each draw of words, (RESAMPLES,). right: (n,) bool."""
-    return draws(len(right)) @ right.astype(np.float32) / len(right)
+def accuracy(kept: dict[str, np.ndarray], right: str, among: str | None) -> np.ndarray | None:
+    """Accuracy in each draw of words, (RESAMPLES,); None where an array is missing, or no word is among those meant.
+
+    right, among: names of arrays (n,) bool; None: among all
+    """
+    if right not in kept or (among is not None and among not in kept):
+        return None
+    named, meant = kept[right], np.ones(len(kept[right]), bool) if among is None else kept[among]
+    if not meant.any():
+        return None
+    drawn = draws(len(named))
+    return drawn @ (named & meant).astype(np.float32) / (drawn @ meant.astype(np.float32))
 
 
 def neuronio(kept: dict[str, np.ndarray], *, released: bool) -> dict[str, np.ndarray]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from elm_lib.paper import bootstrap
+from elm_lib.paper import bootstrap, training
 from elm_lib.paper.points import Point, Runs, points
 from elm_lib.paper.verdict import FULL, Claim, Origin, Verdict, judge
 
@@ -138,7 +138,7 @@ def claim_row(
     runs: Runs,
     experiments: Mapping[str, str],
     published: Mapping[tuple[str, Any], float],
-    score: Score,
+    score: Score | Mapping[str, Score],
     *,
     dataset: str,
     profile: str,
@@ -147,25 +147,34 @@ def claim_row(
 
     label        Fig 2, Tab 1, ...
     experiments  model -> experiment; published: (model, size) -> published score
+    score        of every side, or by model
     The sides are taken at the largest budget that all of them have; without one, at those whose smallest is largest.
     """
+    scores = [score if isinstance(score, Score) else score[model] for model in claim.models]
     theirs = [{size: published.get((model, size), math.nan) for size in bins} for model, bins in _sides(claim)]
     expected = claim.margin(*(_over(claim, list(values.values())) for values in theirs))
     available = [{size: points(runs, experiments[model], size) for size in bins} for model, bins in _sides(claim)]
-    sides = choose(available, claim)
+    sides, said = _by_steps(available, claim, scores) if claim.by_steps else (choose(available, claim), "")
     if sides is None:
-        return not_run(label, claim.text, expected, profile=profile, tolerance=claim.tolerance, note=claim.note)
+        row = not_run(label, claim.text, expected, profile=profile, tolerance=claim.tolerance)
+        ran = [next(iter(found.values())) for side in available for found in side.values() if found]
+        if not said:
+            return replace(row, note=claim.note)
+        origin = Origin.join([point.origin for point in ran])
+        return replace(row, verdict="inconclusive", origin=origin, note=_join(claim.note, said))
     every = [point for side in sides for point in side.values()]
     origin = Origin.join([point.origin for point in every])
-    margin = float(claim.margin(*(_over(claim, _values(score, side, claim)) for side in sides)))
-    error = _paired_error(claim, sides, score)
+    values = [_over(claim, _values(own, side, claim)) for own, side in zip(scores, sides, strict=True)]
+    margin = float(claim.margin(*values))
+    error = _paired_error(claim, sides, scores)
     distance = margin + claim.tolerance
-    if not claim.says_failure and not score.learned(claim.models[0], sides[0]):
+    if not claim.says_failure and not scores[0].learned(claim.models[0], sides[0]):
         distance = math.nan  # to be better than another, it must be something
     budgets = [min(point.origin.budget for point in side.values()) for side in sides]
     other = min((b for model, b in zip(claim.models, budgets, strict=True) if model != claim.models[0]), default=None)
-    reasons = _learned_nothing(claim, sides, theirs, score, origin)
-    if other is not None and distance >= 0 and _unfair(claim, budgets[0], other):
+    reasons = _learned_nothing(claim, sides, theirs, scores, origin)
+    unfair = not _all_fair(claim, sides, scores) if claim.by_steps else _unfair(claim, budgets[0], other)
+    if distance >= 0 and unfair:
         reasons.append(f"{claim.models[not claim.says_failure]} had less training")
     return Verdict(
         claim=label,
@@ -186,7 +195,7 @@ def claim_row(
         sampling_error=error,
         budget_ours=math.nan if other is None else budgets[0],
         budget_theirs=math.nan if other is None else other,
-        note=_join(claim.note, _bins_note(claim, sides), _diverged(every), *reasons),
+        note=_join(claim.note, _bins_note(claim, sides), said, _diverged(every), *reasons),
     )
 
 
@@ -224,24 +233,84 @@ def _values(score: Score, side: Side, claim: Claim) -> list[float]:
     return [score.unit * point.value(score.column, claim.seeds) for point in side.values()]
 
 
-def _learned_nothing(claim: Claim, sides: list[Side], theirs: list[dict], score: Score, origin: Origin) -> list[str]:
+def _by_steps(
+    available: list[dict[Any, dict[float, Point]]], claim: Claim, scores: list[Score]
+) -> tuple[list[Side] | None, str]:
+    """Of each side the points at their largest budgets, as far as they count (see `Claim`), and what training the worse
+    side had and needed, where that decides. None: none counts."""
+    sides = [{size: next(iter(found.values())) for size, found in side.items() if found} for side in available]
+    if not all(sides):
+        return None, ""
+    strong, weak = _strong_and_weak(claim)
+    if claim.bins[0] == claim.bins[1]:
+        common = set(sides[0]) & set(sides[1])
+        sides = [{size: point for size, point in side.items() if size in common} for side in sides]
+    kept, said = {}, []
+    for size, point in sides[weak].items():
+        better, chance = _rival(sides[strong], size, claim), scores[weak].limit(claim.models[weak], size)
+        learned = scores[weak].learned(claim.models[weak], {size: point})
+        enough = better is not None and training.has_enough(better, point, chance)
+        if learned or enough:
+            kept[size] = point
+        if better is not None and (not learned or point.origin.budget < better.origin.budget * FULL):
+            said.append(f"{size}: {_percent(point.origin.budget)}, {_percent(training.passes(better, point, chance))}")
+    names = [claim.models[index] for index in (weak, strong)]
+    note = f"training that {names[0]} had, and {names[1]} needed to pass it: " + "; ".join(said) if said else ""
+    if claim.bins[0] == claim.bins[1]:
+        sides[strong] = {size: point for size, point in sides[strong].items() if size in kept}
+    sides[weak] = kept
+    return (sides if all(sides) else None), note
+
+
+def _strong_and_weak(claim: Claim) -> tuple[int, int]:
+    """Which side is said to be better, which worse."""
+    return (1, 0) if claim.says_failure else (0, 1)
+
+
+def _rival(side: Side, size: Any, claim: Claim) -> Point | None:
+    """The point of the better side that a point of the worse side is held against: that of its size; where the sides
+    have other sizes, the one with the most training."""
+    if claim.bins[0] == claim.bins[1]:
+        return side.get(size)
+    return max(side.values(), key=lambda point: point.origin.budget, default=None)
+
+
+def _all_fair(claim: Claim, sides: list[Side], scores: list[Score]) -> bool:
+    strong, weak = _strong_and_weak(claim)
+    pairs = [(_rival(sides[strong], size, claim), size, point) for size, point in sides[weak].items()]
+    limit = scores[weak].limit
+    return all(
+        better is not None and training.is_fair(better, point, limit(claim.models[weak], size))
+        for better, size, point in pairs
+    )
+
+
+def _percent(budget: float) -> str:
+    return "more" if math.isinf(budget) else f"{100 * budget:.3g} %"
+
+
+def _learned_nothing(
+    claim: Claim, sides: list[Side], theirs: list[dict], scores: list[Score], origin: Origin
+) -> list[str]:
     """Which sides learned nothing, though the claim says something only if they did.
 
-    With the full budget, a model that learned nothing in the paper either is no surprise.
+    With the full budget, a model that learned nothing in the paper either is no surprise. Of a claim that counts by
+    steps, sizes that learned nothing had enough training.
     """
     found = []
     for index in claim.learned:
-        model = claim.models[index]
+        model, score = claim.models[index], scores[index]
         failed_too = origin.budget >= FULL and not score.learned_published(model, theirs[index])
+        failed_too |= claim.by_steps and index == _strong_and_weak(claim)[1]
         if not score.learned(model, sides[index]) and not failed_too:
             found.append(f"{model} learned nothing")
     return found
 
 
-def _paired_error(claim: Claim, sides: list[Side], score: Score) -> float | None:
+def _paired_error(claim: Claim, sides: list[Side], scores: list[Score]) -> float | None:
     """Of the margin, over test sets drawn again, the same for all sides; None when a run kept no statistics."""
     values = []
-    for side in sides:
+    for score, side in zip(scores, sides, strict=True):
         each = [point.replicates(score.column, claim.seeds) for point in side.values()]
         if any(one is None for one in each):
             return None
@@ -249,8 +318,10 @@ def _paired_error(claim: Claim, sides: list[Side], score: Score) -> float | None
     return bootstrap.error(claim.margin(*values))
 
 
-def _unfair(claim: Claim, first: float, other: float) -> bool:
-    """Whether the side that comes out as claimed owes it, perhaps, to its training."""
+def _unfair(claim: Claim, first: float, other: float | None) -> bool:
+    """Whether the side that comes out as claimed owes it, perhaps, to its training. other: None without another side"""
+    if other is None:
+        return False
     less, more = (first, other) if claim.says_failure else (other, first)
     return less < FULL and less < more * (1 - 1e-6)
 

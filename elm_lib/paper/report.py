@@ -7,7 +7,18 @@ from typing import Any
 import pandas as pd
 
 from elm_lib.experiments.config import Params
-from elm_lib.paper import crossing, items, lra, lra_claims, neuronio, neuronio_claims, pictures, settings, shd
+from elm_lib.paper import (
+    crossing,
+    items,
+    lra,
+    lra_claims,
+    neuronio,
+    neuronio_claims,
+    pictures,
+    settings,
+    shd,
+    shd_claims,
+)
 from elm_lib.paper.points import Runs, table_of
 from elm_lib.paper.verdict import TERMS, frame, kind
 
@@ -24,6 +35,7 @@ def report(runs: Runs, params: Params, profile: str | None = None) -> tuple[pd.D
         *crossing.verdicts(runs, params, profile),
         *neuronio_claims.verdicts(runs, params, profile),
         *shd.verdicts(runs, params, profile),
+        *shd_claims.verdicts(runs, params, profile),
         *lra.verdicts(runs, params, profile),
         *lra_claims.verdicts(runs, profile),
         *pictures.verdicts(runs, params, profile),
@@ -52,7 +64,12 @@ def summary(verdicts: pd.DataFrame, runs: Runs) -> dict[str, Any]:
     for name in shd.SETS:
         for experiment in shd.EXPERIMENTS[name]:
             scores[experiment] = _accuracies(table_of(runs, experiment))
-    for experiment in (*lra.MODELS.values(), *lra_claims.SWEEPS.values(), *shd.ABLATIONS):
+    for experiment in (
+        *lra.MODELS.values(),
+        *lra_claims.SWEEPS.values(),
+        *shd_claims.SWEEPS,
+        *shd_claims.OURS.values(),
+    ):
         scores[experiment] = _accuracies(table_of(runs, experiment))
     kinds = verdicts.verdict.map(kind).value_counts()
     return {"scores": scores, "verdicts": {name: int(kinds.get(name, 0)) for name in TERMS}}

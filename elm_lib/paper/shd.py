@@ -1,35 +1,35 @@
-"""SHD and SHD-Adding: Tables S11 and S12, the runs of Figures 5 and S5, and their verdicts."""
+"""SHD and SHD-Adding: Tables S11 and S12, the runs of Figures 5 and S5, and the verdicts on their numbers."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pandas as pd
 
 from elm_lib.experiments.config import Params
 from elm_lib.paper import PUBLISHED, tables
-from elm_lib.paper.claims import Score, cell, claim_row, count
+from elm_lib.paper.claims import Score, cell, count
 from elm_lib.paper.counts import counts
-from elm_lib.paper.points import Runs, fullest, largest, table_of
-from elm_lib.paper.verdict import Claim, Verdict, separation
+from elm_lib.paper.points import Point, Runs, fullest, largest, table_of
+from elm_lib.paper.verdict import Verdict, separation
 
 MODELS = {"branch_elm": "Branch-ELM", "elm": "ELM", "lstm": "LSTM", "snn": "SNN"}
-SETS = {
-    "shd": ("Tab S11", "SHD", 1 / 20),
-    "shd_adding": ("Tab S12", "SHD-Adding", 0.1),  # the sum 9 is one in ten
-}
+SETS = {"shd": "Tab S11", "shd_adding": "Tab S12"}
+TITLES = {"shd": "SHD", "shd_adding": "SHD-Adding"}
+CHANCE = {"shd": 1 / 20, "shd_adding": 0.1}  # the sum 9 is one in ten
 FIGURES = {"shd": "Fig S5", "shd_adding": "Fig 5"}
 EXPERIMENTS = {name: [f"{name}_{kind}" for kind in MODELS] for name in SETS}
 GROUPS = (*SETS, "shd_adding_ablations")
-ABLATIONS = ("shd_adding_d_m", "shd_adding_tau_m")
+DRAWN = EXPERIMENTS | {"shd_adding": [*EXPERIMENTS["shd_adding"], "shd_adding_d_m", "shd_adding_tau_m"]}
 SPLITS = ("train", "valid", "test")
+ERRORS = ("valid", "test")  # splits of which runs keep which words were named right
 OTHERS = ("test_accuracy_unseen_speakers", "test_accuracy_seen_speakers", "test_accuracy_dropped")
 NEAR_CHANCE = 0.1  # accuracy above chance that still counts as chance
 DIGIT = 0.01  # the published tables have two digits
 # parameters in the caption of Figure 5; for the tolerance see elm_lib.paper.neuronio.COUNTS
 CAPTION = {"Branch-ELM": 67e3, "ELM": 186e3, "LSTM": 956e3, "SNN": 51e3}
 COUNT_TOLERANCE = 0.02
+MORE = {"ELM": 3500, "Branch-ELM": 3500}  # parameters with which ours round to the caption's
 SHOWN = {"Branch-ELM": "B-ELM"}
 
 
@@ -39,7 +39,7 @@ def published(name: str) -> pd.DataFrame:
 
 
 def table(runs: Runs, name: str) -> pd.DataFrame:
-    """A row each model and bin size: published mean and standard deviation beside ours.
+    """A row each model and bin size: published mean and standard deviation beside ours, and the binomial error of ours.
 
     Ours are over the runs of each bin's largest budget that did not diverge.
     """
@@ -59,10 +59,13 @@ def table(runs: Runs, name: str) -> pd.DataFrame:
             for column in (*(f"{split}_accuracy" for split in SPLITS), *OTHERS):
                 values = kept[column] if column in kept and len(kept) else pd.Series(dtype=float)
                 line |= {f"{column}_mean": values.mean(), f"{column}_std": tables.spread(values)}
+            point = Point(group)
+            line |= {f"{split}_accuracy_error": point.error(f"{split}_accuracy") for split in ERRORS}
             ours.append(line)
     keys = ["model", "bin_ms"]
     scores = [f"{n}_{what}" for n in (*(f"{split}_accuracy" for split in SPLITS), *OTHERS) for what in ("mean", "std")]
-    columns = [*keys, "parameters", "seeds", "diverged", "budget", *scores]
+    errors = [f"{split}_accuracy_error" for split in ERRORS]
+    columns = [*keys, "parameters", "seeds", "diverged", "budget", *scores, *errors]
     both = published(name).merge(
         pd.DataFrame(ours, columns=columns).astype({"bin_ms": int}),
         on=keys,
@@ -76,7 +79,7 @@ def table(runs: Runs, name: str) -> pd.DataFrame:
 def tables_shd(runs: Runs, params: Params) -> dict[str, tables.Table]:
     """tabS11, tabS12: the long form and the one that looks like the paper's."""
     found = {}
-    for name, (claim, *_) in SETS.items():
+    for name, claim in SETS.items():
         long, by_model = table(runs, name), dict(zip(MODELS.values(), EXPERIMENTS[name], strict=True))
         for row, line in enumerate(long.itertuples()):
             long.loc[row, "parameters"] = counts(params, by_model[line.model], int(line.bin_ms))[0]
@@ -94,45 +97,24 @@ def _shown(long: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["Model", "Bin Size", "", "Train Accuracy", "Valid Accuracy", "Test Accuracy"])
 
 
-def ablation(frame: pd.DataFrame) -> pd.DataFrame:
-    """Test accuracy of an ablation, of each size's largest budget: size, mean, std, runs, and runs that diverged.
-
-    size: d_m, or the upper end of tau_m_range in ms
-    """
-    if not len(frame):
-        return pd.DataFrame(columns=["size", "mean", "std", "seeds", "diverged"])
-    frame = fullest(frame) if "budget" in frame else frame
-    sizes = frame["size"].map(lambda size: json.loads(size)[-1] if isinstance(size, str) else size)
-    rows = []
-    for size, group in frame.assign(size=sizes).groupby("size"):
-        gone = group.diverged.astype(bool)
-        kept = group[~gone].test_accuracy
-        rows.append([size, kept.mean(), tables.spread(kept), int((~gone).sum()), int(gone.sum())])
-    return pd.DataFrame(rows, columns=["size", "mean", "std", "seeds", "diverged"])
-
-
-def is_fullest(table: pd.DataFrame) -> pd.Series:
-    """Whether each row of `table` has the largest budget that its model had."""
-    return table.budget == table.groupby("model").budget.transform("max")
-
-
 def verdicts(runs: Runs, params: Params, profile: str) -> list[Verdict]:
-    """A row for each published cell of both tables, each claim in words, and each parameter count of the captions.
+    """A row for each published cell of both tables, and for each parameter count of the captions.
 
     A cell that is published at chance (below chance + 0.1) is judged on whether ours is at chance too.
     """
     rows = []
     for name in SETS:
-        rows += [*_cells(runs, name, profile), *_claims(runs, name, profile), *_counts(params, name, profile)]
+        rows += [*_cells(runs, name, profile), *_counts(params, name, profile)]
     return rows
 
 
-def _score(split: str, name: str) -> Score:
-    return Score(f"{split}_accuracy", limit=lambda model, size: SETS[name][2] + NEAR_CHANCE)
+def score_of(split: str, name: str) -> Score:
+    """Accuracy on a split of a data set; what is below chance + 0.1 has learned nothing."""
+    return Score(f"{split}_accuracy", limit=lambda model, size: CHANCE[name] + NEAR_CHANCE)
 
 
 def _cells(runs: Runs, name: str, profile: str) -> list[Verdict]:
-    rows, (claim, _, chance) = [], SETS[name]
+    rows, claim, chance = [], SETS[name], CHANCE[name]
     for experiment, model in zip(EXPERIMENTS[name], MODELS.values(), strict=True):
         lines = published(name).query("model == @model").set_index("bin_ms")
         tolerances = {split: separation(lines[f"{split}_accuracy_mean"], DIGIT) for split in SPLITS}
@@ -147,7 +129,7 @@ def _cells(runs: Runs, name: str, profile: str) -> list[Verdict]:
                         f"{model} {bin_ms} ms {split} accuracy",
                         theirs,
                         point,
-                        _score(split, name),
+                        score_of(split, name),
                         tolerances[split][bin_ms],
                         dataset="shd",
                         profile=profile,
@@ -157,83 +139,14 @@ def _cells(runs: Runs, name: str, profile: str) -> list[Verdict]:
     return rows
 
 
-def _claims(runs: Runs, name: str, profile: str) -> list[Verdict]:
-    _, title, chance = SETS[name]
-    experiments = dict(zip(MODELS.values(), EXPERIMENTS[name], strict=True))
-    theirs = published(name).set_index(["model", "bin_ms"]).test_accuracy_mean.to_dict()
-    where = {"dataset": "shd", "profile": profile}
-    return [
-        claim_row(FIGURES[name], claim, runs, experiments, theirs, _score("test", name), **where)
-        for claim in _claims_on(name, title, chance)
-    ]
-
-
-def _difference(better, worse):
-    return better - worse
-
-
-def _claims_on(name: str, title: str, chance: float) -> list[Claim]:
-    """What the paper says in words about a data set (Section 4.2, captions of Figures 5 and S5)."""
-    fine, below_10, coarse, every = (1, 2, 4), (1, 2, 4, 6, 8), (50, 100), (10, 20, 50, 100)
-    found = [
-        Claim(
-            models=("ELM", "LSTM"),
-            bins=(fine, fine),
-            text=f"{title}: ELM above LSTM at bins of 1 to 4 ms, by",
-            margin=_difference,
-        ),
-        Claim(
-            models=("Branch-ELM", "Branch-ELM"),
-            bins=(fine, (10, 20)),
-            text=f"{title}: Branch-ELM keeps its accuracy at fine bins: that at 1 to 4 ms less that at 10 to 20 ms",
-            margin=_difference,
-            tolerance=0.05,
-        ),
-        *(
-            Claim(
-                models=(model, model),
-                bins=((10,), coarse),
-                text=f"{title}: accuracy of {model} falls from 10 ms to bins of 50 and 100 ms, by",
-                margin=_difference,
-                learned=(0,),
-            )
-            for model in ("ELM", "Branch-ELM")
-        ),
-    ]
-    if name == "shd":
-        best = Claim(
-            models=("SNN", "SNN"),
-            bins=((10, 20, 50), (1, 2, 4, 6, 8, 100)),
-            text=f"{title}: SNN best at bins of 10 to 50 ms, by",
-            margin=_difference,
-            over="max",
-            learned=(0,),
-        )
-        return [*found, best]
-    failures = [
-        Claim(
-            models=(model, "ELM"),
-            bins=(bins, bins),
-            text=f"{title}: {model} at chance {says}, and ELM above: chance less its accuracy",
-            margin=lambda fails, elm: chance - fails,
-            tolerance=NEAR_CHANCE,
-            over=over,
-            says_failure=True,
-        )
-        for model, bins, over, says in (
-            ("LSTM", below_10, "mean", "below 10 ms"),
-            ("SNN", every, "max", "at every bin"),
-        )
-    ]
-    return [*found, *failures]
-
-
 def _counts(params: Params, name: str, profile: str) -> list[Verdict]:
     """Parameters, of which the caption of Figure 5 tells those; Figure S5 has the same models with one output more."""
     rows = []
     for experiment, model in zip(EXPERIMENTS[name], MODELS.values(), strict=True):
         ours = counts(params, experiment, params.experiment(experiment).values[0])[0]
-        note = "" if name == "shd_adding" else "published in the caption of Figure 5"
+        note = "published in the caption of Figure 5" if name == "shd" else ""
+        if model in MORE:
+            note += "; " * bool(note) + f"{MORE[model]:,} more round to it"
         where = {"profile": profile, "note": note}
         rows.append(count(FIGURES[name], f"{model} parameters", CAPTION[model], ours, COUNT_TOLERANCE, **where))
     return rows

@@ -158,6 +158,9 @@ class Claim:
     seeds       mean or max: what is taken over the seeds of a point
     whole       every one of its sizes is needed
     says_failure   the first side is said to have failed: it need not have learned
+    by_steps    the two sides may differ in their training: each size is taken at its largest budget. A size of the side
+                that comes out worse counts where it learned, or where it had as much training as the other side needed
+                to pass it (`elm_lib.paper.training`)
     Sides of the same bins use those bins that all of them ran.
     """
 
@@ -172,6 +175,7 @@ class Claim:
     says_failure: bool = False
     note: str = ""
     whole: bool = False
+    by_steps: bool = False
 
 
 def judge(

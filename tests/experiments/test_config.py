@@ -10,6 +10,7 @@ from elm_lib.datasets import task_class
 from elm_lib.experiments import config
 from elm_lib.models.cost import parameters
 from elm_lib.models.registry import build
+from elm_lib.paper.pictures import published_points
 from elm_lib.support.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -238,7 +239,7 @@ def test_neuronio_hyper_parameters_are_the_published_ones():
 # Section B, the paragraph on SHD, and the caption of Figure 5 (parameters)
 def test_shd_hyper_parameters_are_the_published_ones():
     experiments = {k: e for k, e in config.load(ROOT / "params.yaml").experiments.items() if e.data == "shd"}
-    assert len(experiments) == 10
+    assert len(experiments) == 13
     for name, experiment in experiments.items():
         train, model, adding = experiment.train, experiment.model, experiment.task["adding"]
         snn = model["kind"] == "snn"
@@ -247,7 +248,9 @@ def test_shd_hyper_parameters_are_the_published_ones():
         assert train.batches_per_epoch == (2000 if adding else 814) and len(experiment.seeds) == 5, name
         if model["kind"] in ("elm", "branch_elm"):
             assert (model["lambda_"], model["d_m"], model["tau_m_init"]) == (5.0, 100, "linspace"), name
-            assert (model["tau_m_range"], model["tau_m_bounds"]) == ([1, 150], [0, 1000]), name
+            together = experiment.vary == "tau_m_range"  # Figure 5f: the bounds move with the initial values
+            assert (model["tau_m_range"], model["tau_m_bounds"]) == ([1, 150], None if together else [0, 1000]), name
+            assert "d_mlp" not in model, name  # 2 d_m, the default
         if experiment.vary == "bin_ms":
             published = {"elm": 186e3, "branch_elm": 67e3, "variational_lstm": 956e3, "snn": 51e3}[model["kind"]]
             ours = parameters(build(model, **task_class("shd").sizes(**experiment.task)))
@@ -255,3 +258,44 @@ def test_shd_hyper_parameters_are_the_published_ones():
     branch, lstm = experiments["shd_branch_elm"].model, experiments["shd_lstm"].model
     assert (branch["d_tree"], branch["d_brch"], branch["routing"]) == (100, 15, "random")
     assert lstm == {"kind": "variational_lstm", "hidden_size": 250, "recurrent_dropout": 0.3}
+    snn, literal = experiments["shd_snn"].model, experiments["shd_snn_20_ms"].model
+    assert snn["tau_out_steps"] == 20 and snn | {"tau_out_steps": None, "tau_out_ms": 20.0} == literal
+    assert experiments["shd_adding_snn"].model == snn
+
+
+def test_the_ablations_of_figure_5_have_the_values_of_the_picture():
+    params = config.load(ROOT / "params.yaml")
+    points = published_points().query("figure == 'Fig 5'").groupby("panel").x.apply(lambda x: [int(v) for v in x])
+    assert params.experiment("shd_adding_d_m").values == sorted(points["e"]) == points["e"]
+    assert params.experiment("improved_shd_adding_d_m").values == points["e"]
+    ranges = params.experiment("shd_adding_tau_m")
+    assert ranges.values == [[1, longest] for longest in points["f"]]
+    for value in ranges.values:
+        neuron = build(ranges.model_at(value), input_size=700, d_o=19)
+        assert neuron.tau_m_bounds == tuple(value)
+        ends = neuron.tau_m.detach()[[0, -1]].tolist()
+        assert ends == pytest.approx(value, rel=1e-3)
+
+
+def test_desk_runs_the_digits_at_budgets_that_mean_something():
+    """Budgets in parts of the published steps, by model and bin."""
+    params = config.load(ROOT / "params.yaml")
+
+    def budgets(name):
+        return {str(point.value): round(point.budget, 3) for point in params.planned(name, "desk")}
+
+    fine, coarse = ("4", "6", "8"), ("20", "50", "100")
+    for name in ("shd", "shd_adding"):
+        for kind in ("elm", "branch_elm"):
+            every = [str(value) for value in params.experiment(f"{name}_{kind}").values]
+            assert budgets(f"{name}_{kind}") == {b: 0.1 if b == "1" else 1.0 for b in every}
+        found, full = budgets(f"{name}_lstm"), coarse if name == "shd_adding" else ("10", *coarse)
+        assert all(found[b] == (1.0 if b in full else 0.25) for b in found) and len(found) == 9
+    expected = dict.fromkeys(("1", "2"), 0.1) | dict.fromkeys(fine, 0.25) | dict.fromkeys(("10", *coarse), 1.0)
+    assert budgets("shd_snn") == expected
+    assert budgets("shd_adding_snn") == dict.fromkeys(("10", *coarse), 0.25)
+    assert set(budgets("shd_snn_20_ms").values()) == {1.0}  # it fails with as many steps as the other learns in
+    for name in ("shd_adding_d_m", "shd_adding_tau_m", "improved_shd_adding_d_m"):
+        assert {point.budget for point in params.planned(name, "desk")} - {1.0} == {0.25}
+    two = {point.value for point in params.planned("shd_elm", "desk") if len(point.seeds) == 2}
+    assert two == {2, 10, 50}

@@ -150,6 +150,10 @@ def test_an_entry_gives_back_its_run(filled):
     assert model.d_m == 20
     model, shown = shown_model(runs, ledger)
     assert model is not None and shown is not None and shown_of(first).stat().st_size < 200_000
+    here, _ = first["made"]["device"], first["made"].update(wall_s=60.0)
+    second["made"]["wall_s"] = 90.0
+    assert ledger.seconds_a_step(here) == {("neuronio_branch_elm", 20): 10.0}  # 6 steps; the other was slowed down
+    assert ledger.seconds_a_step("another machine") == {}
     again = evaluate_again(runs, ledger, data)
     assert len(again) > 4 and summary(again).startswith(f"{len(again)} of {len(again)} scores")
     ledger.check_unchanged()

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from torch import nn
 
 from elm_lib.datasets.shd.schema import write_recordings
 from elm_lib.datasets.shd.task import Task
-from elm_lib.models.snn import RESET, SHARPNESS, SNN, TAU_OUT_MS, _Layer
+from elm_lib.experiments.evaluate import has_samples
+from elm_lib.models import snn
+from elm_lib.models.snn import RESET, SHARPNESS, SNN, _Layer
 from elm_lib.models.variational_lstm import VariationalLSTM
 from elm_lib.support.errors import ConfigError
 from elm_lib.training.run import Run
@@ -84,6 +87,14 @@ def test_sums_of_two_digits_and_their_sizes(folder):
             Task.sizes(**(OPTIONS | wrong))
 
 
+def test_sums_are_not_evaluated_on_a_part_of_the_words(folder):
+    for adding, words, here in ((True, 80, True), (True, 81, False), (False, 81, True), (True, None, True)):
+        options = OPTIONS | {"adding": adding}
+        task = Task(folder, TRAIN["batch_size"], 0, **options)
+        one = SimpleNamespace(options=options, recipe={"test": {"words": words} if words else {}})
+        assert has_samples(one, task) == here
+
+
 def test_accuracy_is_the_share_of_right_answers(folder):
     class Oracle(nn.Module):
         """Reads the word off the mean channel: right by construction, except that it calls every 7 a 0."""
@@ -102,10 +113,18 @@ def test_accuracy_is_the_share_of_right_answers(folder):
     assert math.isclose(scores["test_accuracy"], 0.95) and math.isclose(scores["test_accuracy_dropped"], 0.95)
 
 
-def test_snn_follows_its_equations_neuron_by_neuron():
+@pytest.mark.parametrize(
+    ("reading", "kappa_out"),
+    [
+        ({}, math.exp(-1 / 20)),  # whatever delta_t is
+        ({"tau_out_steps": 5.0}, math.exp(-1 / 5)),
+        ({"tau_out_steps": None, "tau_out_ms": 20.0}, math.exp(-2 / 20)),
+    ],
+)
+def test_snn_follows_its_equations_neuron_by_neuron(reading, kappa_out):
     torch.manual_seed(1)
     snn, x = (
-        SNN(30, 12, 3, n_synapse=8, w_s=3.0, delta_t=2.0, batch_first=True).double(),
+        SNN(30, 12, 3, n_synapse=8, w_s=3.0, delta_t=2.0, batch_first=True, **reading).double(),
         torch.rand(2, 15, 30).double() < 0.3,
     )
     x = x.double()
@@ -129,7 +148,7 @@ def test_snn_follows_its_equations_neuron_by_neuron():
                 v[n] = kappa[n] * v[n] - RESET * z[n] + current
                 new[n] = v[n] > 1
             z = new
-            low = math.exp(-2.0 / TAU_OUT_MS) * low + z[9:]
+            low = kappa_out * low + z[9:]
             torch.testing.assert_close(y[b, t].float(), low.float(), rtol=1e-5, atol=1e-5)
         assert torch.equal(z_end[b].float(), z) and torch.allclose(v_end[b].float(), v.float(), atol=1e-4)
     assert y.max() > 0, "no output neuron fired: the test saw nothing"
@@ -146,9 +165,46 @@ def test_snn_learns_every_weight_it_uses_and_counts_as_published():
     assert 0 < snn.penalty.item() < 0.01 and float((snn.proto_w_s.grad[:480] != 0).float().mean()) > 0.5
     with pytest.raises(ValueError, match="n=3"):
         SNN(700, 3, 20)
+    for both in ({"tau_out_ms": 20.0}, {"tau_out_steps": None}, {"tau_out_steps": 0.0}):
+        with pytest.raises(ValueError, match="tau_out_steps=.*give one of them"):
+            SNN(700, 500, 20, **both)
 
 
-def test_gradients_of_the_spiking_layer_are_those_of_its_equations_with_the_surrogate():
+@pytest.mark.parametrize(
+    ("reading", "left"), [({}, 0.05), ({"tau_out_steps": None, "tau_out_ms": 20.0}, 1e-9)], ids=["steps", "ms"]
+)
+def test_what_the_last_output_keeps_of_a_word_that_ends_long_before(reading, left):
+    """Bins of 20 ms, input in the first 0.3 s of one second: what is left after 35 more steps."""
+    torch.manual_seed(0)
+    snn = SNN(60, 30, 5, n_synapse=10, w_s=1.5, delta_t=20.0, batch_first=True, **reading)
+    x = torch.zeros(4, 50, 60)
+    x[:, :15] = (torch.rand(4, 15, 60) < 0.3).float()
+    y, _ = snn(x)
+    kept = (y[:, -1].sum() / y[:, 14].sum()).item()
+    assert y[:, 14].sum() > 0 and (kept > left if not reading else kept < left)
+    y[:, -1].sum().backward()
+    gradient = float(snn.proto_w_s.grad.abs().max())
+    assert gradient > 1e-3 if not reading else gradient < 1e-9
+
+
+def test_the_surrogate_gradient_is_1_at_the_threshold_as_documented():
+    v = torch.tensor([[[1.0]], [[1.1]], [[0.5]]])  # T = 3, currents that set v alone: kappa is 0
+    current = v.clone().requires_grad_()
+    z, _ = _Layer.apply(current, torch.zeros(1, 1), torch.zeros(1), torch.zeros(1, 1), torch.zeros(1, 1))
+    z[0].sum().backward()
+    assert current.grad[0].item() == 1.0
+    current.grad = None
+    z, _ = _Layer.apply(current, torch.zeros(1, 1), torch.zeros(1), torch.zeros(1, 1), torch.zeros(1, 1))
+    z[1].sum().backward()
+    assert current.grad[1].item() == pytest.approx(1 / (1 + 10 * 0.1) ** 2)
+    assert "u / (1 + 10 |u|)" in " ".join(_Layer.__doc__.split()) and SHARPNESS == 10
+
+
+@pytest.mark.parametrize("loops", [snn.spiking, None], ids=["compiled", "torch"])
+@pytest.mark.parametrize("share", [1.0, 0.4], ids=["dense", "sparse"])
+def test_gradients_of_the_spiking_layer_are_those_of_its_equations_with_the_surrogate(loops, share, monkeypatch):
+    monkeypatch.setattr(snn, "spiking", loops)
+
     class Spike(torch.autograd.Function):
         @staticmethod
         def forward(ctx, v):
@@ -169,7 +225,8 @@ def test_gradients_of_the_spiking_layer_are_those_of_its_equations_with_the_surr
 
     torch.manual_seed(3)
     current, w, kappa, v_0 = (torch.randn(*shape, dtype=torch.double) for shape in ((9, 2, 5), (5, 5), (5,), (2, 5)))
-    inputs = [a.requires_grad_() for a in (current, w, kappa.abs() / 3, v_0)]
+    synapse = torch.rand(5, 5) < share
+    inputs = [a.requires_grad_() for a in (current, w * synapse, kappa.abs() / 3, v_0)]
     z_0, weigh = (v_0 > 0).double().requires_grad_(), torch.randn(9, 2, 5, dtype=torch.double)
     results = []
     for layer in (step_by_step, _Layer.apply):
@@ -178,6 +235,8 @@ def test_gradients_of_the_spiking_layer_are_those_of_its_equations_with_the_surr
             [z_all, v_end, *torch.autograd.grad((z_all * weigh).sum() + v_end.square().sum(), [*inputs, z_0])]
         )
     assert 5 < results[0][0].sum() < 85
+    for found in results:
+        found[3] = found[3] * synapse  # where there is no synapse, a gradient says nothing
     for expected, ours in zip(*results, strict=True):
         torch.testing.assert_close(ours, expected)
 

@@ -79,8 +79,12 @@ def published_runs(nothing, made, params):
             columns = {f"{split}_accuracy": f"{split}_accuracy_mean" for split in shd.SPLITS}
             sizes = {b: 3 * [{ours: line[theirs] for ours, theirs in columns.items()}] for b, line in lines.iterrows()}
             runs[experiment] = made(experiment, sizes)
-    points = drawn.query("figure == 'Fig 5' and panel == 'e'").set_index("x").value_read_off_the_picture
-    runs["shd_adding_d_m"] = made("shd_adding_d_m", {int(x): [_right(value)] * 3 for x, value in points.items()})
+    points = drawn.query("figure == 'Fig 5'").set_index(["panel", "x"]).value_read_off_the_picture
+    for name in ("shd_adding_d_m", "improved_shd_adding_d_m"):  # the paper: no significant improvement
+        runs[name] = made(name, {int(x): [_right(value)] * 3 for x, value in points["e"].items()})
+    ranges = {f"[1, {int(x)}]": [_right(value)] * 3 for x, value in points["f"].items()}
+    runs["shd_adding_tau_m"] = made("shd_adding_tau_m", ranges)
+    runs["shd_snn_20_ms"] = made("shd_snn_20_ms", {b: [_right(0.05)] * 3 for b in (20, 50, 100)})
     table = lra.published()
     for model, experiment in lra.MODELS.items():
         values = table[table.model == model].set_index("name").accuracy_published.fillna(lra.CHANCE) / 100

@@ -49,7 +49,9 @@ def test_accuracy_has_the_binomial_error(npz):
     assert values.mean() == pytest.approx(p, abs=0.002)
     assert bootstrap.error(values) == pytest.approx(np.sqrt(p * (1 - p) / 2000), rel=0.1)
     flipped = right ^ (rng.random(2000) < 0.01)  # of the difference: that of the words that differ
-    assert bootstrap.error(values - bootstrap.accuracy(flipped)) == pytest.approx(np.sqrt(0.01 / 2000), rel=0.3)
+    assert bootstrap.error(values - bootstrap.accuracy({"right": flipped}, "right", None)) == pytest.approx(
+        np.sqrt(0.01 / 2000), rel=0.3
+    )
 
 
 def test_a_prediction_that_is_no_number_has_no_error_and_a_broken_file_is_named(tmp_path):

@@ -13,6 +13,7 @@ from matplotlib.collections import PathCollection
 from elm_lib.datasets.neuronio.example import stretch
 from elm_lib.datasets.neuronio.schema import SimulationSet
 from elm_lib.datasets.neuronio.writer import write_simulations
+from elm_lib.datasets.shd.batches import BINS_MS
 from elm_lib.datasets.shd.schema import Recordings
 from elm_lib.neuron import ELM, BranchELM
 from elm_lib.paper import pictures
@@ -309,28 +310,47 @@ def recordings(tmp_path) -> Recordings:
     time_s = np.sort(rng.uniform(0, 1.2, (2, 50)), axis=1).astype(np.float16).ravel()
     channel = rng.integers(0, 700, 100).astype(np.uint16)
     return Recordings(
-        tmp_path, "generated", np.array([0, 50, 100]), time_s, channel, np.array([3, 15]), np.zeros(2, int)
+        tmp_path, "generated", np.array([0, 50, 100]), time_s, channel, np.array([3, 16]), np.zeros(2, int)
     )
 
 
-def test_accuracies_over_bin_size(recordings):
+def _hollow(axis, model) -> list[plt.Line2D]:
+    return [line for line in _drawn(axis, model) if line.get_markerfacecolor() == "white"]
+
+
+def test_accuracies_over_bin_size(points, recordings):
     figure = shd.default(WORDS, LABEL)
     names = [text.get_text() for text in figure.legends[0].texts]
-    assert {"ELM", "LSTM (not run)", "SNN", "ours, of fewer steps", "published", "chance"} == set(names) - {"ours"}
-    hollow = [line for line in _drawn(figure.axes[2], "ELM") if line.get_markerfacecolor() == "none"]
-    assert [line.get_xdata().tolist() for line in hollow] == [[1]]
+    short = "ours, less than the published training"
+    assert set(names) - {"ours"} == {"ELM", "LSTM (not run)", "SNN", short, "published", "chance"}
+    assert _hollow(figure.axes[2], "ELM")[0].get_xdata().tolist() == [0]  # of 1 ms: one line through all budgets
+    assert [len(line.get_xdata()) for line in _drawn(figure.axes[2], "ELM")] == [3, 2, 1]  # published, ours, hollow
     empty = WORDS.assign(**dict.fromkeys([name for name in SCORES if name.endswith("mean")], np.nan), budget=np.nan)
     assert _texts(shd.default(empty, LABEL)).count(NOT_RUN) == 3
+    assert shd.default(empty, LABEL).legends[0].texts and short not in _texts(shd.default(empty, LABEL))
 
-    none = pd.DataFrame(columns=["size", "mean", "std", "seeds", "diverged"])
-    some = pd.DataFrame(
-        {"size": [25, 100], "mean": [0.2, np.nan], "std": [0.01, np.nan], "seeds": [3, 0], "diverged": 0}
-    )
-    figure = shd.adding(recordings, (0, 1), WORDS, some, none, LABEL)
-    assert "a) 3 + 5 = 8" in _texts(figure) and _texts(figure).count(NOT_RUN) == 1
+    table = points("Fig 5")
+    table.loc[table.panel == "f", "mean"] = np.nan
+    table.loc[table.x == 100, "budget"] = 1.0
+    figure = shd.adding(recordings, (0, 1), WORDS, table, LABEL)
+    assert "a) three + sechs = 9" in _texts(figure) and _texts(figure).count(NOT_RUN) == 1
     by_d_m, by_tau_m = figure.axes[4:]
-    assert [len(line.get_xdata()) for line in _drawn(by_d_m, "ELM")] == [13, 1]  # published, ours
+    assert [len(line.get_xdata()) for line in _drawn(by_d_m, "ELM")] == [13, 13, 12]  # all but d_m = 100 are hollow
     assert [len(line.get_xdata()) for line in _drawn(by_tau_m, "ELM")] == [10]
+
+
+def test_every_bin_is_named_and_every_error_bar_is_whole(points, recordings):
+    table = WORDS.assign(test_accuracy_std_published=0.45)  # 0.8 + 0.45: beyond 1
+    for figure in (shd.default(table, LABEL), shd.adding(recordings, (0, 1), table, points("Fig 5"), LABEL)):
+        panels = [axis for axis in figure.axes if axis.get_xlabel() == "bin size (ms)"]
+        assert len(panels) == 3
+        for axis in panels:
+            assert [label.get_text() for label in axis.get_xticklabels()] == list(map(str, BINS_MS))
+        for axis in figure.axes:
+            if not axis.get_title().startswith("a) three"):
+                (low, high), (bottom, top) = axis.dataLim.intervaly, axis.get_ylim()
+                assert bottom <= low and high <= top and top > 1.25
+    assert style.COLORS["SNN"].lower() == "#d55e00"
 
 
 # ---- Long Range Arena -----------------------------------------------------------------------------------------------

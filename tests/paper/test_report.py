@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from elm_lib.paper import __main__ as command
-from elm_lib.paper import compare, items, lra, neuronio, page, settings, shd, tables, verdict
+from elm_lib.paper import compare, items, lra, neuronio, page, pictures, settings, shd, tables, verdict
 from elm_lib.paper.report import report
 from elm_lib.support.errors import DataError
 
@@ -25,13 +25,13 @@ def _scores(table):
 
 def test_every_item_of_the_paper_has_its_rows(nothing, params):
     found, metrics = report(nothing, params, "smoke")
-    assert len(items.ITEMS) == 27 and set(found.claim) == {*items.ITEMS, items.HEADLINE}
+    assert len(items.ITEMS) == 27 and set(found.claim) == {*items.ITEMS, *items.OURS, items.HEADLINE}
     assert list(found.columns) == verdict.COLUMNS and not found.duplicated(["claim", "item"]).any()
     assert set(found.profile) == {"smoke"} and set(found.verdict.map(verdict.kind)) <= set(verdict.TERMS)
     ran = found[~found.verdict.isin(["not run", "drawn"])]
     assert (ran.budget == "").all() and (ran.ours != "").all()  # counts alone, and those of models that nobody trained
     assert {"Tab S8", "Tab S9", "Tab S10", "Fig 5", "Fig S5", "Tab 1", "Tab S1"} <= set(ran.claim)
-    for claim, in_words in {"Fig 3": 7, "Fig S2": 0, "Fig S3": 7, "Fig S4": 4, "Fig S6": 8, "Fig S7": 0}.items():
+    for claim, in_words in {"Fig 3": 7, "Fig S2": 0, "Fig S3": 7, "Fig S4": 5, "Fig S6": 8, "Fig S7": 0}.items():
         assert (~found[found.claim == claim].note.str.contains("read off the picture")).sum() == in_words
     assert metrics["verdicts"]["not run"] == len(found) - len(ran) - 1  # Figure 1 is drawn
 
@@ -39,7 +39,7 @@ def test_every_item_of_the_paper_has_its_rows(nothing, params):
 def test_every_published_number_has_a_row(nothing, params):
     rows = report(nothing, params)[0].groupby("claim").item.apply(list)
     numbers = {"Tab S8": 4 * 7, "Tab S9": 4 * 8, "Tab S10": 4 * 6, "Tab S4": 12, "Tab S11": 108, "Tab S12": 93}
-    numbers |= {"Fig 3": 66 + 7, "Fig S2": 30, "Fig S3": 66 + 7, "Fig S4": 34 + 4, "Fig S6": 28 + 8, "Fig S7": 20}
+    numbers |= {"Fig 3": 66 + 7, "Fig S2": 30, "Fig S3": 66 + 7, "Fig S4": 34 + 5, "Fig S6": 28 + 8, "Fig S7": 20}
     assert {claim: len(rows[claim]) for claim in numbers} == numbers
     assert (
         sum("TCN" in item for item in rows["Fig 2"]) == 5 + 1
@@ -99,6 +99,7 @@ def test_the_counts_of_the_captions(table):
     assert found["Fig S5", "ELM parameters"] == 182420 and found["Fig S5", "Branch-ELM parameters"] == 63920
     assert (
         found["Fig 5", "SNN parameters"] == 50500
+        and found["Fig 5", "Branch-ELM has a third of the parameters of ELM"] == pytest.approx(63819 / 182319, abs=1e-6)
         and found["Fig 4", "b) parameters of the Branch-ELM that predicts"] == 8022
     )
     assert found["Tab S8", "Branch-ELM d_m=20 flops"] == 17111000
@@ -152,7 +153,8 @@ def test_tables_without_a_run_have_counts_and_say_so(nothing, params):
     found = _all_tables(nothing, params)
     s10 = found["tabS10"].shown
     assert (s10[s10[""] == tables.NOT_RUN]["Spike Prediction AUC"] == "").all() and "77.67K" in s10.to_string()
-    assert len(found["tab1"].long) == 36 and len(shd.ablation(nothing["shd_adding_d_m"])) == 0
+    assert len(found["tab1"].long) == 36
+    assert pictures.curves(nothing, params, "Fig 5")["mean"].isna().all()
 
 
 def test_a_table_takes_each_sizes_largest_budget(made, params):
@@ -161,13 +163,25 @@ def test_a_table_takes_each_sizes_largest_budget(made, params):
     ]
     line = neuronio.neuronio_table(pd.concat(parts), "ELM").set_index("size").loc[20]
     assert (line.auc_mean, line.budget, line.seeds) == (0.99, 1.0, 1)
-    frame = made("x", {"[1, 10]": [{"test_accuracy": 0.2}], "[1, 50]": [{"test_accuracy": 0.6}, None]})
-    found = shd.ablation(frame)
-    assert (
-        found["size"].tolist() == [10, 50]
-        and found["mean"].tolist() == [0.2, 0.6]
-        and found.diverged.tolist() == [0, 1]
-    )
+    parts = [
+        made(
+            "shd_adding_tau_m", {"[1, 15]": [{"test_accuracy": 0.2}], "[1, 50]": [{"test_accuracy": 0.5}]}, budget=0.25
+        ),
+        made("shd_adding_tau_m", {"[1, 50]": [{"test_accuracy": 0.6}, None]}),
+    ]
+    found = pictures.curves({"shd_adding_tau_m": pd.concat(parts)}, params, "Fig 5").dropna(subset=["mean"])
+    assert found.x.tolist() == [50, 15] and found["mean"].tolist() == [0.6, 0.2]
+    assert found.budget.tolist() == [1.0, 0.25] and found.diverged.tolist() == [1, 0]
+
+
+def test_accuracies_of_the_digits_have_their_binomial_errors(made, npz):
+    rng = np.random.default_rng(0)
+    right, valid = rng.random(900) < 0.6, rng.random(400) < 0.8
+    path = npz("w", right=right, unseen=right, seen=~right, valid_right=valid)
+    runs = {"shd_elm": made("shd_elm", {2: [{"test_accuracy": right.mean()}]}, statistics=path)}
+    line = shd.table(runs, "shd").query("model == 'ELM' and bin_ms == 2").iloc[0]
+    assert line.test_accuracy_error == pytest.approx(np.sqrt(0.24 / 900), rel=0.1)
+    assert line.valid_accuracy_error == pytest.approx(np.sqrt(0.16 / 400), rel=0.1)
 
 
 # ---- comparison with a reference, printing ---------------------------------------------------------------------------

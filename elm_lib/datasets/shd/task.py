@@ -97,11 +97,13 @@ class Task:
         self, model: nn.Module, splits: Iterable[Split] = ("train", "valid", "test"), most: int | None = None
     ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         """Accuracy on these splits; on the test set also of speakers that were not in training, of the others, and with
-        input dropout as in training, which the released code leaves on (`_dropped`). And the statistics of the test
-        set, {} where it is not asked for:
+        input dropout as in training, which the released code leaves on (`_dropped`). And statistics, of the splits that
+        were asked for:
 
         right   bool (n,)  whether a sample was named right
         unseen  bool (n,)  whether none of its speakers was in training
+        seen    bool (n,)  whether all of them were
+        valid_right  bool (m,)  the first of the validation set, where that was asked for, too
         most    only the first so many samples of a split
         """
         scores: dict[str, float] = {}
@@ -109,9 +111,11 @@ class Task:
         for split in splits:
             right, speaker = self._right(model, split, most=most)
             scores[f"{split}_accuracy"] = right.mean()
+            if split == "valid":
+                kept["valid_right"] = right
             if split == "test":
                 unseen = np.isin(speaker, self.data.held_out_speakers)
-                kept = {"right": right, "unseen": np.asarray(unseen.all(1))}
+                kept |= {"right": right, "unseen": np.asarray(unseen.all(1)), "seen": np.asarray(~unseen.any(1))}
                 for name, part in (("unseen_speakers", unseen.all(1)), ("seen_speakers", ~unseen.any(1))):
                     scores[f"test_accuracy_{name}"] = right[part].mean() if part.any() else float("nan")
                 scores["test_accuracy_dropped"] = self._right(model, "test", self.dropout, most)[0].mean()

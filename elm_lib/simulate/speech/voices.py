@@ -14,31 +14,10 @@ from pathlib import Path
 import espeakng_loader
 import numpy as np
 
+from elm_lib.simulate.speech.words import WORDS
 from elm_lib.support.errors import DataError
 
 SOUND_RATE_HZ = 22_050
-WORDS = (
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "null",
-    "eins",
-    "zwei",
-    "drei",
-    "vier",
-    "fünf",
-    "sechs",
-    "sieben",
-    "acht",
-    "neun",
-)
 LONGEST_S = 1.2  # s: what is longer is cut; the real digits last 0.32-1.17 s
 
 PACE_SPREAD = 0.1  # relative standard deviation from utterance to utterance
