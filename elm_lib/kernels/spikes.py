@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -59,16 +60,24 @@ class Spikes(NamedTuple):
 
     def window(self, t0: int, t1: int) -> Spikes:
         """Steps t0 up to t1 of every sample, (B, t1 - t0, C). Raises ValueError unless 0 <= t0 <= t1 <= T."""
-        batch, steps, channels = self.shape
+        batch, steps, _ = self.shape
         if not 0 <= t0 <= t1 <= steps:
             raise ValueError(f"Spikes: steps {t0} up to {t1} of {steps}")
-        pieces = [slice(int(self.row_ptr[b * steps + t0]), int(self.row_ptr[b * steps + t1])) for b in range(batch)]
-        counts = self.row_ptr.diff().view(batch, steps)[:, t0:t1].flatten()
+        return self._cut(range(batch), t0, t1)
+
+    def take(self, samples: Sequence[int] | Tensor, steps: int) -> Spikes:
+        """The first so many steps of these samples, in their order, (len(samples), steps, C)."""
+        return self._cut(torch.as_tensor(samples).tolist(), 0, steps)
+
+    def _cut(self, samples: Sequence[int], t0: int, t1: int) -> Spikes:
+        batch, steps, channels = self.shape
+        pieces = [slice(int(self.row_ptr[b * steps + t0]), int(self.row_ptr[b * steps + t1])) for b in samples]
+        counts = self.row_ptr.diff().view(batch, steps)[list(samples), t0:t1].flatten()
         return Spikes(
             torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
             torch.cat([self.channel[:0], *(self.channel[piece] for piece in pieces)]),
             torch.cat([self.value[:0], *(self.value[piece] for piece in pieces)]),
-            (batch, t1 - t0, channels),
+            (len(samples), t1 - t0, channels),
         )
 
 
@@ -118,20 +127,30 @@ def filtered_projection(
     return s if bias is None else s + bias
 
 
-def decayed_sum(x: Tensor | Spikes, rate: Tensor) -> Tensor:
-    """The trace of an input after its last step, sum_t exp(-rate (T - 1 - t)) x_t, for one shared rate: -> (B, C)."""
+def decayed_sum(x: Tensor | Spikes, rate: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """The trace of an input after its last step, sum_t exp(-rate (T - 1 - t)) x_t, for one shared rate: -> (B, C).
+
+    lengths  (B,) int64: each sample's own T; None: that of x
+    """
     batch, steps, channels = x.shape
     age = torch.arange(steps - 1, -1, -1, device=rate.device, dtype=rate.dtype)
-    decay = torch.exp(-rate * age)
-    if isinstance(x, Tensor):
-        return torch.einsum("t,btd->bd", decay, x)
+    if lengths is None:
+        decay = torch.exp(-rate * age)
+        if isinstance(x, Tensor):
+            return torch.einsum("t,btd->bd", decay, x)
+        decay = decay.unsqueeze(0)
+    else:
+        age = age - (steps - lengths.unsqueeze(1))  # (B, T)
+        decay = torch.where(age < 0, 0.0, torch.exp(-rate * age.clamp(min=0)))
+        if isinstance(x, Tensor):
+            return torch.einsum("bt,btd->bd", decay, x)
     if not decay.requires_grad and not x.value.requires_grad and compiled(x.value):
         out = x.value.new_zeros(batch, channels)
         loops.decayed_sum(x.row_ptr.numpy(), x.channel.numpy(), x.value.numpy(), decay.numpy(), out.numpy())
         return out
     b, t = x.rows().div(steps, rounding_mode="floor"), x.rows() % steps
     flat = x.value.new_zeros(batch * channels)
-    return flat.index_add(0, b * channels + x.channel, x.value * decay[t]).view(batch, channels)
+    return flat.index_add(0, b * channels + x.channel, x.value * decay.expand(batch, -1)[b, t]).view(batch, channels)
 
 
 class _FilteredGather(torch.autograd.Function):
