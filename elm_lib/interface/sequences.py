@@ -17,8 +17,9 @@ from elm_lib.kernels.spikes import Spikes
 
 BLOCK = 8  # samples that the compiled loops take together
 CUTS = 64  # places at most where a batch is divided
-# What another group costs, in steps of one sample. Measured: 0.7 ms forward and backward, at 0.8 us a step on one core
-OVERHEAD = 900
+# What another group costs, in steps of one sample. Measured on one core: 1.7 ms forward and backward for a call of one
+# step, and 1.3 us for each further step of a sample (32 inputs, d_m 20)
+OVERHEAD = 1300
 
 
 Run = Callable[[Any, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor]]
@@ -66,76 +67,97 @@ def groups(lengths: list[int]) -> list[tuple[int, int]]:
 def run_padded(run: Run, x: Tensor | Spikes, s_0: Tensor, m_0: Tensor, lengths: Tensor) -> Result:
     """run(x, s, m, lengths) -> y (T, B, .), s, m on a padded batch (B, T, C); y is 0 after a sample's end."""
     batch, steps = x.shape[0], x.shape[1]
+    if bool((lengths == steps).all()):
+        return Result(*run(x, s_0, m_0, None))
     order = torch.argsort(lengths, descending=True, stable=True)
-
-    def piece(samples: Tensor, longest: int) -> Tensor | Spikes:
-        if isinstance(x, Spikes):
-            return x.take(samples, longest)
-        return x[:, :longest].index_select(0, samples.to(x.device))
-
-    y, s, m, row = _in_groups(run, piece, s_0, m_0, lengths, order)
-    y = torch.cat([y, y.new_zeros(1, *y.shape[1:])])
-    row = torch.full((steps, batch), len(y) - 1, device="cpu").index_put_(_places(lengths[order], order), row)
-    return Result(y.index_select(0, row.flatten().to(y.device)).view(steps, batch, -1), s, m)
+    if isinstance(x, Spikes):
+        y, s, m, row = _in_groups(run, x.take, s_0, m_0, lengths, order)
+    else:
+        time_first = not x.is_contiguous() and x.transpose(0, 1).is_contiguous()
+        a, b = (1, batch) if time_first else (steps, 1)  # rows between two samples, and between two steps
+        flat = (x.transpose(0, 1) if time_first else x).reshape(-1, x.shape[2])
+        places = torch.arange(batch, device="cpu") * a
+        y, s, m, row = _in_groups(
+            run,
+            lambda samples, t: _rows(flat, places[samples].unsqueeze(1) + _own(t, lengths[samples]) * b),
+            s_0,
+            m_0,
+            lengths,
+            order,
+        )
+    y = torch.cat([y, y.new_zeros(1, y.shape[1])])
+    step, rank = _places(lengths[order])
+    row = torch.full((steps, batch), len(y) - 1, device="cpu").index_put_((step, order[rank]), row)
+    return Result(_rows(y, row), s, m)
 
 
 def run_packed(run: Run, x: PackedSequence, s_0: Tensor, m_0: Tensor) -> Result:
     """run(x, s, m, lengths) on a PackedSequence; s_0, m_0, s, m in the caller's order, y in that of x.data."""
-    sizes = x.batch_sizes
-    batch = int(sizes[0])
-    lengths = (sizes.unsqueeze(1) > torch.arange(batch, device="cpu")).sum(0)  # falling, of the sorted samples
-    first = sizes.cumsum(0) - sizes
-    order = torch.arange(batch, device="cpu") if x.sorted_indices is None else x.sorted_indices.cpu()
+    falling, first = _packed_lengths(x)
+    order = torch.arange(len(falling), device="cpu") if x.sorted_indices is None else x.sorted_indices.cpu()
     rank = torch.argsort(order)
+    lengths = falling[rank]
+    y, s, m, row = _in_groups(
+        run,
+        lambda samples, t: _rows(x.data, first[_own(t, lengths[samples])] + rank[samples].unsqueeze(1)),
+        s_0,
+        m_0,
+        lengths,
+        order,
+    )
+    return Result(_rows(y, row), s, m)
 
-    def piece(samples: Tensor, longest: int) -> Tensor:
-        places = first[:longest] + rank[samples].unsqueeze(1)  # (Bg, T)
-        there = torch.arange(longest, device="cpu") < lengths[rank[samples]].unsqueeze(1)
-        rows = torch.where(there, places, 0).to(x.data.device)
-        return x.data.index_select(0, rows.flatten()).view(*rows.shape, -1)
 
-    y, s, m, row = _in_groups(run, piece, s_0, m_0, lengths[rank], order)
-    return Result(y.index_select(0, row.to(y.device)), s, m)
+def _packed_lengths(x: PackedSequence) -> tuple[Tensor, Tensor]:
+    """Lengths of the sorted samples, (B,), and the row at which each step begins, (T,)."""
+    sizes = x.batch_sizes
+    return (sizes.unsqueeze(1) > torch.arange(int(sizes[0]), device="cpu")).sum(0), sizes.cumsum(0) - sizes
+
+
+def _own(steps: int, lengths: Tensor) -> Tensor:
+    """Steps 0, 1, .. of samples of these lengths, (B, steps); a sample that has ended repeats its last.
+
+    So nothing but a sample's own input is read: padding may hold anything, NaN too.
+    """
+    return torch.minimum(torch.arange(steps, device="cpu"), lengths.unsqueeze(1) - 1)
+
+
+def _rows(flat: Tensor, rows: Tensor) -> Tensor:
+    """flat (N, D) at rows (..), -> (.., D)."""
+    return flat.index_select(0, rows.flatten().to(flat.device)).view(*rows.shape, -1)
 
 
 def _in_groups(
     run: Run, piece: Callable, s_0: Tensor, m_0: Tensor, lengths: Tensor, order: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """All outputs as rows (n, .), s and m of all samples, and of each step of each sample, in the order of
-    `_places`, where its output lies in the rows."""
+    """Run samples in groups of like length.
+
+    piece(samples, T)  the input of these samples, (B, T, C)
+    order              the samples, of falling length
+    Returns  outputs as rows (n, .), s and m of all samples, and in which row each step of each sample is, in the order
+             of `_places`
+    """
     device, falling = m_0.device, lengths[order]
-    parts = groups(falling.tolist()) if device.type == "cpu" else [(0, len(order))]
-    results, base, of_sample, width = [], 0, torch.empty(2, len(order), dtype=torch.int64, device="cpu"), 0
-    for first, end in parts:
-        samples, longest = order[first:end], int(falling[first])
-        inner, here = lengths[samples], samples.to(device)
-        x = piece(samples, longest)
-        if isinstance(x, Tensor) and int(inner[-1]) < longest:
-            after = torch.arange(longest, device="cpu") >= inner.unsqueeze(1)
-            x = x.masked_fill(after.unsqueeze(-1).to(device), 0.0)  # padding may hold anything, NaN too
-        y, s, m = run(x, s_0.index_select(0, here), m_0.index_select(0, here), inner.to(device))
+    results, base, of_rank = [], 0, torch.empty(2, len(order), dtype=torch.int64, device="cpu")
+    for first, end in groups(falling.tolist()) if device.type == "cpu" else [(0, len(order))]:
+        samples, longest, width = order[first:end], int(falling[first]), end - first
+        own, here = lengths[samples], samples.to(device)
+        y, s, m = run(piece(samples, longest), s_0.index_select(0, here), m_0.index_select(0, here), own.to(device))
         results.append((y.flatten(0, 1), s, m))
-        width = end - first
-        of_sample[0, first:end] = base + torch.arange(width, device="cpu")
-        of_sample[1, first:end] = width
+        of_rank[0, first:end] = base + torch.arange(width, device="cpu")  # row of its first step
+        of_rank[1, first:end] = width  # rows from a step to the next
         base += longest * width
     y, s, m = (torch.cat(part) for part in zip(*results, strict=True))
     back = torch.argsort(order).to(device)
-    step, sample = _sorted_places(falling)
-    return y, s.index_select(0, back), m.index_select(0, back), of_sample[0, sample] + step * of_sample[1, sample]
+    step, rank = _places(falling)
+    return y, s.index_select(0, back), m.index_select(0, back), of_rank[0, rank] + step * of_rank[1, rank]
 
 
-def _sorted_places(falling: Tensor) -> tuple[Tensor, Tensor]:
+def _places(falling: Tensor) -> tuple[Tensor, Tensor]:
     """Step and rank of each row of a packed sequence whose samples have these falling lengths, (N,) each."""
     there = torch.arange(int(falling[0]), device="cpu").unsqueeze(1) < falling
     step, rank = there.nonzero(as_tuple=True)
     return step, rank
-
-
-def _places(falling: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-    """Step and sample of each row, in the order of `_sorted_places`."""
-    step, rank = _sorted_places(falling)
-    return step, order[rank]
 
 
 def last(y: Tensor | PackedSequence, lengths: Any = None, *, batch_first: bool) -> Tensor:
@@ -145,11 +167,9 @@ def last(y: Tensor | PackedSequence, lengths: Any = None, *, batch_first: bool) 
     lengths  (B,), or None for the last step of all
     """
     if isinstance(y, PackedSequence):
-        sizes = y.batch_sizes
-        lengths = (sizes.unsqueeze(1) > torch.arange(int(sizes[0]), device="cpu")).sum(0)
-        rows = (sizes.cumsum(0) - sizes)[lengths - 1] + torch.arange(len(lengths), device="cpu")
-        rows = rows if y.unsorted_indices is None else rows[y.unsorted_indices.cpu()]
-        return y.data.index_select(0, rows.to(y.data.device))
+        falling, first = _packed_lengths(y)
+        rows = first[falling - 1] + torch.arange(len(falling), device="cpu")
+        return _rows(y.data, rows if y.unsorted_indices is None else rows[y.unsorted_indices.cpu()])
     y = y if batch_first else y.transpose(0, 1)
     if lengths is None:
         return y[:, -1]
