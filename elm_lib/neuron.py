@@ -194,7 +194,7 @@ class ELM(Recurrent):
         return (
             f"{self.input_size}, d_m={self.d_m}, d_o={self.d_o}, l_mlp={self.l_mlp}, d_mlp={self.d_mlp}, "
             f"activation={self.activation!r}, lambda_={self.lambda_:g}, memory_update={self.memory_update!r}, "
-            f"tanh={self.tanh!r}, tau_m={low:g} to {high:g} ms, tau_s={start} ms, delta_t={self.delta_t:g} ms, "
+            f"tanh={self.tanh!r}, tau_m_bounds=({low:g}, {high:g}), tau_s={start}, delta_t={self.delta_t:g}, "
             f"batch_first={self.batch_first}"
         )
 

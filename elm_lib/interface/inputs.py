@@ -44,12 +44,16 @@ def check_tensor(x: Any, like: Tensor, what: str = "x") -> None:
         raise TypeError(f"{what} is sparse ({x.layout}): give {what}.to_dense(), or elm_lib.Spikes")
     if x.device != like.device:
         raise ValueError(f"{what} is on {x.device}, the neuron on {like.device}: give {what}.to('{like.device}')")
-    low = torch.is_autocast_enabled(x.device.type) and x.is_floating_point() and x.dtype.itemsize <= 4
-    if x.dtype != like.dtype and not low:
+    if x.dtype != like.dtype and not _cast_by_autocast(x):
         raise ValueError(
             f"{what} is {x.dtype}, the neuron {like.dtype}: give {what}.to({like.dtype}), "
             "or convert the neuron by neuron.to(dtype)"
         )
+
+
+def _cast_by_autocast(x: Tensor) -> bool:
+    low = x.is_floating_point() and x.dtype.itemsize <= 4
+    return low and not x.is_meta and torch.is_autocast_enabled(x.device.type)
 
 
 def check_sequence(shape: Sequence[int], input_size: int) -> None:

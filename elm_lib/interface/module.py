@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 from torch.nn.utils.rnn import PackedSequence
 
-from elm_lib.interface import inputs, sequences, settings
+from elm_lib.interface import inputs, leaf, sequences, settings
 from elm_lib.interface.inputs import State
 from elm_lib.kernels.autograd import beside_graph
 from elm_lib.kernels.spikes import Spikes
@@ -99,6 +100,8 @@ class Recurrent(nn.Module):
 
         torch.compile does not trace it: it runs as it is, beside the compiled graph.
         """
+        if isinstance(x, Proxy):
+            return leaf.called(self, x, state, hx=hx, lengths=lengths)
         state = inputs.one_state(state, hx)
         if torch.compiler.is_compiling():
             return beside_graph(self._forward, x, state, lengths)

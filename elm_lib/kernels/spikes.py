@@ -167,7 +167,7 @@ class _FilteredGather(torch.autograd.Function):
             weight.detach().contiguous().numpy(),
             kappa.numpy(),
             s_0.detach().contiguous().numpy(),
-            bias.detach().contiguous().numpy(),
+            bias.detach().clone().numpy(),  # a parameter: `numpy()` would pin its storage, which FSDP frees
             flat,
             b_stride,
             t_stride,

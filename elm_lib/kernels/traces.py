@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elm_lib.kernels.autograd import transformed
+from elm_lib.kernels.autograd import in_memory, transformed
 
 try:
     from elm_lib.kernels import loops
@@ -65,7 +65,7 @@ def filter_traces(i_btd: Tensor, s_0: Tensor, rate: Tensor) -> Tensor:
 def compiled(x: Tensor) -> bool:
     """Whether compiled loops serve this tensor."""
     fits = loops is not None and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    return fits and not transformed()
+    return fits and not transformed() and in_memory(x)
 
 
 def rows_of(x_btd: Tensor) -> tuple[np.ndarray, int, int]:

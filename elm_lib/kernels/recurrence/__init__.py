@@ -18,6 +18,7 @@ Choose one by argument, or for a whole process with the environment variable ELM
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -84,5 +85,5 @@ def recurrence(
             name = "torch"
     if name not in ENGINES:
         raise ValueError(f"engine={name!r} (argument or ELM_ENGINE): choose one of {sorted(ENGINES)} or 'auto'")
-    with torch.autocast(p_tbh.device.type, enabled=False):
+    with nullcontext() if p_tbh.is_meta else torch.autocast(p_tbh.device.type, enabled=False):
         return ENGINES[name](p_tbh.to(kappa_m.dtype), m_0, kappa_m, gain, mlp)
