@@ -192,7 +192,7 @@ def thinned(x: Tensor | Spikes) -> Tensor | Spikes:
     row_ptr = torch.zeros(len(flat) + 1, dtype=torch.int64)
     room = x.numel() // THIN + x.shape[-1]
     channel, value = torch.empty(room, dtype=torch.int64), x.new_empty(room)
-    if not loops.find(flat.numpy(), row_ptr.numpy(), channel.numpy(), value.numpy()):
+    if not loops().find(flat.numpy(), row_ptr.numpy(), channel.numpy(), value.numpy()):
         return x
     n = int(row_ptr[-1])
     return Spikes(row_ptr, channel[:n], value[:n], (x.shape[0], x.shape[1], x.shape[2]))
@@ -249,7 +249,7 @@ def decayed_sum(x: Tensor | Spikes, rate: Tensor, lengths: Tensor | None = None)
             return torch.einsum("bt,btd->bd", decay, x)
     if not decay.requires_grad and not x.value.requires_grad and compiled(x.value):
         out = x.value.new_zeros(batch, channels)
-        loops.decayed_sum(x.row_ptr.numpy(), x.channel.numpy(), x.value.numpy(), decay.numpy(), out.numpy())
+        loops().decayed_sum(x.row_ptr.numpy(), x.channel.numpy(), x.value.numpy(), decay.numpy(), out.numpy())
         return out
     b, t = x.rows().div(steps, rounding_mode="floor"), x.rows() % steps
     flat = x.value.new_zeros(batch * channels)
@@ -263,7 +263,7 @@ class _FilteredGather(torch.autograd.Function):
         kappa = kappa.contiguous()
         out = weight.new_empty(steps, batch, weight.shape[1]).transpose(0, 1)  # the recurrence reads time first
         flat, b_stride, t_stride = rows_of(out)
-        loops.gather(
+        loops().gather(
             x.row_ptr.numpy(),
             x.channel.numpy(),
             x.value.numpy(),
@@ -285,7 +285,7 @@ class _FilteredGather(torch.autograd.Function):
         row_ptr, channel, value, kappa = ctx.saved_tensors
         out, state = grad.new_zeros(ctx.channels, grad.shape[2]), grad.new_empty(grad.shape[0], grad.shape[2])
         flat, b_stride, t_stride = rows_of(grad)
-        loops.scatter(
+        loops().scatter(
             row_ptr.numpy(),
             channel.numpy(),
             value.numpy(),
