@@ -12,6 +12,7 @@ _MODULES = {
     "BranchELM": "elm_lib.neuron",
     "Spikes": "elm_lib.kernels.spikes",
     "State": "elm_lib.interface.inputs",
+    "export": "elm_lib.interface.export",
     "load_released": "elm_lib.models.released",
 }
 __all__ = [*_MODULES, "__version__"]

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from elm_lib import neuron_init
 from elm_lib.interface import hooks, lstm
 from elm_lib.interface.module import Recurrent, State
-from elm_lib.kernels import synapses
+from elm_lib.kernels import synapses, written
 from elm_lib.kernels.recurrence import ACTIVATIONS, ENGINES, SCALES, MemoryMLP, recurrence
 from elm_lib.kernels.spikes import Spikes
 
@@ -36,7 +36,8 @@ class Parameters(NamedTuple):
     """What one step reads, for S traces: one a synapse, or one a branch.
 
     kappa_s  () or (S,)     decay of the traces a step
-    w_s      (S,)           synapse weights, one trace a synapse; or (d_s, S), which sums the inputs of each branch
+    w_s      (S,)           synapse weights, one trace a synapse; or (d_s, S), which sums the inputs of each branch;
+                            None where x is weighted already
     d_brch                  synapse traces that a branch adds up; 1 without branches, or with one trace a branch
     kappa_m  (d_m,)         decay of the memory a step
     gain     (d_m,)         lambda (1 - kappa_m)
@@ -47,7 +48,7 @@ class Parameters(NamedTuple):
     """
 
     kappa_s: Tensor
-    w_s: Tensor
+    w_s: Tensor | None
     d_brch: int
     kappa_m: Tensor
     gain: Tensor
@@ -62,7 +63,7 @@ class Parameters(NamedTuple):
 def elm_step(x: Tensor, state: tuple[Tensor, Tensor], p: Parameters) -> tuple[Tensor, State]:
     """Equation 1: the synapses' inputs x (B, d_s), and (s, m) after the last step -> y (B, d_o), (s, m)."""
     s, m = state
-    s = p.kappa_s * s + synapses.weighted(x, p.w_s)  # (B, S)
+    s = p.kappa_s * s + (x if p.w_s is None else synapses.weighted(x, p.w_s))  # (B, S)
     z = torch.cat([synapses.branch_sums(s, p.d_brch, p.phi), p.kappa_m * m], -1)
     *hidden, (w_out, b_out) = p.w_p
     for w, b in hidden:
@@ -276,8 +277,21 @@ class ELM(Recurrent):
         self, x: Tensor | Spikes, s_0: Tensor, m_0: Tensor, lengths: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """x (B, T, input_size) from s_0, m_0: output (T, B, d_o), and s, m after each sample's last step."""
+        if torch.jit.is_tracing() or torch.compiler.is_exporting():
+            return self._written(cast(Tensor, x), s_0, m_0)
         y, s, m = synapses.in_stretches(self._stretch, x, s_0, m_0, lengths, self.checkpoint_steps)
         return y, s.to(s_0.dtype), m
+
+    def _written(self, x: Tensor, s_0: Tensor, m_0: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`_run` for torch.export and torch.jit.trace."""
+        p = self.step_parameters(read_out=False)
+        i_tbs = synapses.weighted(cast(Tensor, self._trace_input(x)), cast(Tensor, p.w_s)).transpose(0, 1)
+        if torch.compiler.is_exporting():
+            p = p._replace(w_s=None)
+            m_tbm, s, m = written.scanned(lambda i, state: elm_step(i, state, p), i_tbs, s_0, m_0)
+        else:
+            m_tbm, s, m = written.scripted(p, i_tbs, s_0, m_0)
+        return (m_tbm if self.w_y is None else self.w_y(m_tbm)), s, m
 
     def _stretch(
         self, x: Tensor | Spikes, s_0: Tensor, m_0: Tensor, lengths: Tensor | None
@@ -285,7 +299,9 @@ class ELM(Recurrent):
         p = self.step_parameters(read_out=False)
         (w_1, b_1), *rest = p.w_p
         rate_s, w_in = self.delta_t / self.tau_s, w_1[:, : self.d_tree]
-        p_tbh, s = synapses.input_half(self._trace_input(x), s_0, rate_s, p.w_s, p.d_brch, w_in, b_1, p.phi, lengths)
+        p_tbh, s = synapses.input_half(
+            self._trace_input(x), s_0, rate_s, cast(Tensor, p.w_s), p.d_brch, w_in, b_1, p.phi, lengths
+        )
         mlp = MemoryMLP(w_1[:, self.d_tree :], rest, p.act, (p.a, p.b))
         m_tbm = recurrence(p_tbh, m_0, p.kappa_m, p.gain, mlp, self.engine)
         del p_tbh  # frees its memory before the read-out needs some
@@ -385,7 +401,7 @@ class BranchELM(ELM):
     @property
     def _per_synapse(self) -> bool:
         """Whether each synapse has a trace of its own. Otherwise a branch has one, as its synapses share tau_s."""
-        return self.tau_s.numel() == self.n_synapse and self.n_synapse > self.d_tree
+        return self._start.tau_s.numel() == self.n_synapse and self.n_synapse > self.d_tree
 
     @property
     def w_s(self) -> Tensor:

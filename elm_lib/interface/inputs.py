@@ -1,4 +1,7 @@
-"""What a neuron takes as input and state. Whatever else comes is refused in one sentence that names the conversion."""
+"""What a neuron takes as input and state. Whatever else comes is refused in one sentence that names the conversion.
+
+While torch.jit.trace records, a shape is a tensor and is not compared.
+"""
 
 from __future__ import annotations
 
@@ -51,6 +54,14 @@ def check_tensor(x: Any, like: Tensor, what: str = "x") -> None:
         )
 
 
+def check_exported(x: Any, lengths: Any) -> None:
+    """Raise TypeError for what a program for export cannot take: all but a tensor, and lengths."""
+    if lengths is not None or not isinstance(x, Tensor):
+        raise TypeError(
+            "an exported neuron takes a tensor and no lengths: give x.dense(), and select from y afterwards"
+        )
+
+
 def _cast_by_autocast(x: Tensor) -> bool:
     low = x.is_floating_point() and x.dtype.itemsize <= 4
     return low and not x.is_meta and torch.is_autocast_enabled(x.device.type)
@@ -58,7 +69,7 @@ def _cast_by_autocast(x: Tensor) -> bool:
 
 def check_sequence(shape: Sequence[int], input_size: int) -> None:
     """Raise ValueError unless the shape is (B, T, input_size) with T >= 1."""
-    if len(shape) != 3 or shape[2] != input_size or shape[1] == 0:
+    if not torch.jit.is_tracing() and (len(shape) != 3 or shape[2] != input_size or shape[1] == 0):
         raise ValueError(
             f"x has shape {tuple(shape)} (batch first): needs 2 or 3 dimensions, at least one step, "
             f"and input_size={input_size} last"
@@ -67,7 +78,7 @@ def check_sequence(shape: Sequence[int], input_size: int) -> None:
 
 def check_step(shape: Sequence[int], input_size: int) -> None:
     """Raise ValueError unless the shape is (B, input_size) or (input_size,)."""
-    if len(shape) not in (1, 2) or shape[-1] != input_size:
+    if not torch.jit.is_tracing() and (len(shape) not in (1, 2) or shape[-1] != input_size):
         raise ValueError(
             f"x has shape {tuple(shape)}: step takes one step, (B, input_size) or (input_size,) with "
             f"input_size={input_size}; forward takes a sequence"
@@ -86,7 +97,7 @@ def check_state(state: Any, batch: tuple[int, ...], n_trace: int, d_m: int, like
         raise TypeError(f"state is ({_brief(s)}, {_brief(m)}): {STATE}")
     check_tensor(s, like, "state.s")
     check_tensor(m, like, "state.m")
-    if s.shape != (*batch, n_trace) or m.shape != (*batch, d_m):
+    if not torch.jit.is_tracing() and (s.shape != (*batch, n_trace) or m.shape != (*batch, d_m)):
         raise ValueError(
             f"state has shapes {tuple(s.shape)}, {tuple(m.shape)}: expected {(*batch, n_trace)}, {(*batch, d_m)}"
         )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils import _pytree
 
 from elm_lib.interface import inputs, leaf, sequences, settings
 from elm_lib.interface.inputs import State
@@ -19,6 +20,7 @@ from elm_lib.kernels.autograd import beside_graph
 from elm_lib.kernels.spikes import Spikes
 
 torch.serialization.add_safe_globals([State, Spikes])  # torch.load reads them with weights_only=True
+_pytree._register_namedtuple(State, serialized_type_name="elm_lib.State")  # torch.export.save writes it
 
 
 class Recurrent(nn.Module):
@@ -103,7 +105,7 @@ class Recurrent(nn.Module):
         if isinstance(x, Proxy):
             return leaf.called(self, x, state, hx=hx, lengths=lengths)
         state = inputs.one_state(state, hx)
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
             return beside_graph(self._forward, x, state, lengths)
         return self._forward(x, state, lengths)
 
@@ -112,6 +114,8 @@ class Recurrent(nn.Module):
         return sequences.last(y, lengths, batch_first=self.batch_first)
 
     def _forward(self, x: Any, state: Any, lengths: Any) -> tuple[Any, State]:
+        if torch.jit.is_tracing() or torch.compiler.is_exporting():
+            inputs.check_exported(x, lengths)
         if isinstance(x, PackedSequence):
             return self._packed(x, state, lengths)
         if isinstance(x, Spikes):
