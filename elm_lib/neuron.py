@@ -146,11 +146,9 @@ class ELM(Recurrent):
         low, high = tau_m_range if tau_m_bounds is None else tau_m_bounds
         self.tau_m_bounds = (low, high)
         tau_m = neuron_init.spaced(tau_m_range, d_m, tau_m_init)
-        self._start = neuron_init.Start(
-            neuron_init.to_proto(tau_m, self.tau_m_bounds),
-            float(w_s),
-            neuron_init.timescales(tau_s, {1, self.d_tree, self.n_synapse}),
-        )
+        tau_s = neuron_init.timescales(tau_s, {1, self.d_tree, self.n_synapse})
+        proto_tau_m = neuron_init.to_proto(tau_m, self.tau_m_bounds)
+        self._start = neuron_init.Start(proto_tau_m, float(w_s), tau_s, tau_s.numel())
         where: Any = {"device": device, "dtype": neuron_init.floating(dtype)}
         self.proto_tau_m = nn.Parameter(torch.empty(d_m, **where), requires_grad=learn_tau_m)
         self.proto_w_s = nn.Parameter(torch.empty(self.n_synapse, **where), requires_grad=learn_w_s)
@@ -401,7 +399,7 @@ class BranchELM(ELM):
     @property
     def _per_synapse(self) -> bool:
         """Whether each synapse has a trace of its own. Otherwise a branch has one, as its synapses share tau_s."""
-        return self._start.tau_s.numel() == self.n_synapse and self.n_synapse > self.d_tree
+        return self._start.n_tau_s == self.n_synapse and self.n_synapse > self.d_tree
 
     @property
     def w_s(self) -> Tensor:

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 
 class Start(NamedTuple):
-    """Where parameters that are not drawn start: proto_tau_m (d_m,), w_s, tau_s () or (n,) in ms; on the CPU."""
+    """Where parameters that are not drawn start: proto_tau_m (d_m,), w_s, tau_s () or (n_tau_s,) in ms; on the CPU."""
 
     proto_tau_m: Tensor
     w_s: float
     tau_s: Tensor
+    n_tau_s: int
 
 
 def floating(dtype: torch.dtype | None) -> torch.dtype:
