@@ -23,8 +23,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elm_lib import neuron_init
-from elm_lib.interface import hooks, lstm
+from elm_lib.interface import hooks, inputs, lstm
 from elm_lib.interface.module import Recurrent, State
+from elm_lib.interface.stream import Streamer
 from elm_lib.kernels import synapses, written
 from elm_lib.kernels.recurrence import ACTIVATIONS, ENGINES, SCALES, MemoryMLP, recurrence
 from elm_lib.kernels.spikes import Spikes
@@ -248,9 +249,16 @@ class ELM(Recurrent):
         """w_s and d_brch of `Parameters`."""
         return self.w_s, 1
 
+    @property
+    def _source(self) -> Tensor | None:
+        """Which input each trace reads, (d_s,); None: trace k reads input k, or w_s sums the inputs."""
+        return None
+
     def _trace_input(self, x: Tensor | Spikes) -> Tensor | Spikes:
         """The x_t of `elm_step`: (.., input_size) -> (.., d_s)."""
-        return x
+        if self._source is None:
+            return x
+        return (x if isinstance(x, Tensor) else x.dense())[..., self._source]
 
     def step_parameters(self, read_out: bool = True) -> Parameters:
         """The parameters of `elm_step`, from what is learned and what is set; without read_out w_y is None.
@@ -270,6 +278,15 @@ class ELM(Recurrent):
         x_t = cast(Tensor, self._trace_input(x))  # of a tensor it makes a tensor
         m, after = elm_step(x_t, state, self.step_parameters(read_out=False))
         return (m.clone() if self.w_y is None else self.w_y(m)), after
+
+    def streamer(self, state: State | None = None, *, batch: int | None = None) -> Streamer:
+        """`y = streamer(x)`, a step at a time and fast: for inference on a stream, or on `batch` streams at once.
+
+        state  where it starts, (B, .) for a batch; zeros for None
+        The parameters are copied. x and y have a batch only if the state has one.
+        """
+        shape = inputs.batch_of(state) if state is not None else () if batch is None else (batch,)
+        return Streamer(self.step_parameters(), self.input_size, self._source, self._given(state, *shape))
 
     def _run(
         self, x: Tensor | Spikes, s_0: Tensor, m_0: Tensor, lengths: Tensor | None
@@ -411,7 +428,6 @@ class BranchELM(ELM):
             return self.w_s, self.d_brch
         return synapses.branch_weights(self.w_s, self.routing_index, self.branch_of, self.input_size, self.d_tree), 1
 
-    def _trace_input(self, x: Tensor | Spikes) -> Tensor | Spikes:
-        if not self._per_synapse:
-            return x
-        return (x if isinstance(x, Tensor) else x.dense())[..., self.routing_index]
+    @property
+    def _source(self) -> Tensor | None:
+        return self.routing_index if self._per_synapse else None

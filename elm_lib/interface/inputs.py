@@ -107,6 +107,12 @@ def _brief(value: Any) -> str:
     return "None" if value is None else type(value).__name__
 
 
+def batch_of(state: Any) -> tuple[int, ...]:
+    """(B,) or () of a state (s, m); () of anything else, which `check_state` refuses."""
+    pair = isinstance(state, tuple | list) and len(state) == 2 and isinstance(state[1], Tensor)
+    return tuple(state[1].shape[:-1]) if pair else ()
+
+
 def one_state(state: Any, hx: Any) -> Any:
     """The state, which nn.LSTM calls hx. Raises TypeError if both are given."""
     if state is not None and hx is not None:
