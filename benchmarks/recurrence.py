@@ -45,17 +45,17 @@ CONFIGURATIONS = {
         14,
         2,
         100,
-        lambda: BranchELM(1278, 20, 2, d_tree=45, d_brch=100, batch_first=True),
+        lambda: BranchELM(1278, 20, d_o=2, d_tree=45, d_brch=100, batch_first=True),
         (8, 500),
         (8, 500),
     ),
-    "neuronio_elm": (1278, 14, 2, 100, lambda: ELM(1278, 20, 2, batch_first=True), (8, 500), (8, 500)),
+    "neuronio_elm": (1278, 14, 2, 100, lambda: ELM(1278, 20, d_o=2, batch_first=True), (8, 500), (8, 500)),
     "shd": (
         700,
         14,
         20,
         250,
-        lambda: BranchELM(700, 100, 20, d_tree=100, d_brch=15, routing="random", batch_first=True),
+        lambda: BranchELM(700, 100, d_o=20, d_tree=100, d_brch=15, routing="random", batch_first=True),
         (8, 500),
         (8, 500),
     ),
@@ -64,7 +64,7 @@ CONFIGURATIONS = {
         0,
         2,
         150,
-        lambda: ELM(16, 150, 2, tau_m_range=(1, 1000), tau_m_bounds=(0, 2000), batch_first=True),
+        lambda: ELM(16, 150, d_o=2, tau_m_range=(1, 1000), tau_m_bounds=(0, 2000), batch_first=True),
         (32, 1024),
         (384, 1024),
     ),
@@ -74,7 +74,14 @@ CONFIGURATIONS = {
         2,
         150,
         lambda: ELM(
-            8, 150, 2, tau_m_range=(1, 2e4), tau_m_bounds=(0, 4e4), tau_s=150.0, checkpoint_steps=1024, batch_first=True
+            8,
+            150,
+            d_o=2,
+            tau_m_range=(1, 2e4),
+            tau_m_bounds=(0, 4e4),
+            tau_s=150.0,
+            checkpoint_steps=1024,
+            batch_first=True,
         ),
         (2, 16384),
         (768, 16384),
@@ -196,7 +203,7 @@ def contenders(name: str, device: str, batch=None, steps=None, d_m=None):
     if d_m is None:
         model = make()
     else:
-        model = BranchELM(inputs, d_m, outputs, d_tree=45, d_brch=100, batch_first=True)
+        model = BranchELM(inputs, d_m, d_o=outputs, d_tree=45, d_brch=100, batch_first=True)
     model = model.to(device)
     sparse, dense = make_input(inputs, spikes, batch, steps, device)
     few = min(steps, LOOP_STEPS) if batch * steps > 1 << 16 else steps

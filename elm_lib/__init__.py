@@ -5,13 +5,17 @@
 
 from importlib import import_module
 
+__version__ = "0.1.0"
+
 _MODULES = {
     "ELM": "elm_lib.neuron",
     "BranchELM": "elm_lib.neuron",
     "Spikes": "elm_lib.kernels.spikes",
+    "State": "elm_lib.interface.inputs",
+    "export": "elm_lib.interface.export",
     "load_released": "elm_lib.models.released",
 }
-__all__ = list(_MODULES)
+__all__ = [*_MODULES, "__version__"]
 
 
 def __getattr__(name: str):

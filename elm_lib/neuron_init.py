@@ -5,9 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from numbers import Integral
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+
+class Start(NamedTuple):
+    """Where parameters that are not drawn start: proto_tau_m (d_m,), w_s, tau_s () or (n_tau_s,) in ms; on the CPU."""
+
+    proto_tau_m: Tensor
+    w_s: float
+    tau_s: Tensor
+    n_tau_s: int
+
+
+def floating(dtype: torch.dtype | None) -> torch.dtype:
+    """The dtype, torch's default for None. Raises ValueError for one that is not real floating point."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not dtype.is_floating_point:
+        raise ValueError(f"dtype={dtype}: must be real floating point, such as torch.float32")
+    return dtype
 
 
 def choice(name: str, value: str, choices: Collection[str]) -> str:
@@ -41,33 +59,13 @@ def timescales(tau_s: float | Tensor, sizes: Collection[int]) -> Tensor:
 
     Raises ValueError for another size, or for a value that is not finite and > 0.
     """
-    tau_s = torch.as_tensor(tau_s, dtype=torch.get_default_dtype()).clone()
+    tau_s = torch.as_tensor(tau_s, dtype=torch.get_default_dtype(), device="cpu").clone()
     fits = tau_s.dim() == 0 or (tau_s.dim() == 1 and tau_s.numel() in sizes)
     if not fits or not bool(((tau_s > 0) & tau_s.isfinite()).all()):
         raise ValueError(
             f"tau_s of shape {tuple(tau_s.shape)}: give one value > 0, or a vector of {sorted(sizes)} values > 0 (ms)"
         )
     return tau_s if tau_s.numel() > 1 else tau_s.reshape(())
-
-
-def check_input(x_shape: tuple[int, ...], input_size: int) -> None:
-    """Raise ValueError unless x_shape is (B, T, input_size) with T >= 1."""
-    if len(x_shape) != 3 or x_shape[2] != input_size or x_shape[1] == 0:
-        raise ValueError(
-            f"x has shape {tuple(x_shape)} (batch first): needs 2 or 3 dimensions, at least one step, "
-            f"and input_size={input_size} last"
-        )
-
-
-def check_state(state: tuple[Tensor, Tensor], batch: int, n_trace: int, d_m: int) -> None:
-    """Raise ValueError unless the state is (s, m) of shapes (batch, n_trace) and (batch, d_m)."""
-    if not (isinstance(state, tuple | list) and len(state) == 2):
-        raise ValueError(f"state is {type(state).__name__}: give the (s, m) that a call returned")
-    s, m = state
-    if s.shape != (batch, n_trace) or m.shape != (batch, d_m):
-        raise ValueError(
-            f"state has shapes {tuple(s.shape)}, {tuple(m.shape)}: expected {(batch, n_trace)}, {(batch, d_m)}"
-        )
 
 
 def route(routing: str, input_size: int, d_tree: int, d_brch: int, seed: int | None = None) -> tuple[Tensor, Tensor]:
@@ -81,19 +79,20 @@ def route(routing: str, input_size: int, d_tree: int, d_brch: int, seed: int | N
             raise ValueError(
                 f"routing='none' needs d_tree * d_brch = input_size, got {d_tree} * {d_brch} != {input_size}"
             )
-        return torch.arange(input_size).view(d_tree, d_brch), torch.ones(d_tree, d_brch, dtype=torch.bool)
+        return torch.arange(input_size, device="cpu").view(d_tree, d_brch), _everywhere(d_tree, d_brch)
     if routing == "random":
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         repeats = math.ceil(d_brch / input_size)
         draws = [
-            torch.cat([torch.randperm(input_size, generator=generator) for _ in range(repeats)])[:d_brch]
+            torch.cat([torch.randperm(input_size, generator=generator, device="cpu") for _ in range(repeats)])[:d_brch]
             for _ in range(d_tree)
         ]
-        return torch.stack(draws), torch.ones(d_tree, d_brch, dtype=torch.bool)
+        return torch.stack(draws), _everywhere(d_tree, d_brch)
     if routing == "covering":
         generator = None if seed is None else torch.Generator().manual_seed(seed)
-        return _cover(input_size, d_tree, d_brch, generator), torch.ones(d_tree, d_brch, dtype=torch.bool)
-    indices = (torch.arange(d_tree) * math.ceil(input_size / d_tree))[:, None] + torch.arange(d_brch)
+        return _cover(input_size, d_tree, d_brch, generator), _everywhere(d_tree, d_brch)
+    first = torch.arange(d_tree, device="cpu") * math.ceil(input_size / d_tree)
+    indices = first[:, None] + torch.arange(d_brch, device="cpu")
     mask = indices < input_size
     return torch.where(mask, indices, torch.zeros_like(indices)), mask
 
@@ -109,14 +108,18 @@ def _cover(input_size: int, d_tree: int, d_brch: int, generator: torch.Generator
         raise ValueError(
             f"routing='covering' needs d_tree * d_brch >= input_size, got {d_tree} * {d_brch} = {n} < {input_size}"
         )
-    found = torch.empty(0, dtype=torch.long)
+    found = torch.empty(0, dtype=torch.long, device="cpu")
     while len(found) < n:
-        order = torch.randperm(input_size, generator=generator)
+        order = torch.randperm(input_size, generator=generator, device="cpu")
         begun = found[len(found) - len(found) % d_brch :]
         room, new = d_brch - len(begun), ~torch.isin(order, begun)
         first = order[new][:room]
         found = torch.cat([found, first, order[~torch.isin(order, first)]])
     return found[:n].view(d_tree, d_brch)
+
+
+def _everywhere(d_tree: int, d_brch: int) -> Tensor:
+    return torch.ones(d_tree, d_brch, dtype=torch.bool, device="cpu")
 
 
 def spaced(tau_range: tuple[float, float], d_m: int, how: str) -> Tensor:
@@ -128,8 +131,8 @@ def spaced(tau_range: tuple[float, float], d_m: int, how: str) -> Tensor:
     if not 0 < lo <= hi < math.inf:
         raise ValueError(f"tau_m_range={tuple(tau_range)}: needs 0 < low <= high (ms)")
     if choice("tau_m_init", how, ("linspace", "logspace")) == "linspace":
-        return torch.linspace(lo, hi, d_m, dtype=torch.float64)
-    return torch.logspace(math.log10(lo), math.log10(hi), d_m, dtype=torch.float64)
+        return torch.linspace(lo, hi, d_m, dtype=torch.float64, device="cpu")
+    return torch.logspace(math.log10(lo), math.log10(hi), d_m, dtype=torch.float64, device="cpu")
 
 
 def from_proto(proto: Tensor, bounds: tuple[float, float], least: float) -> Tensor:

@@ -21,6 +21,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+import elm_lib
+
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
@@ -177,17 +179,21 @@ def wheel(tmp_path_factory) -> list[str]:
     command = "-m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist ."
     subprocess.run([sys.executable, *shlex.split(command)], cwd=folder, check=True)
     (built,) = (folder / "dist").glob("*.whl")
-    return zipfile.ZipFile(built).namelist()
+    return [built.name, *zipfile.ZipFile(built).namelist()]
+
+
+def test_the_wheel_is_of_the_version_that_the_package_names(wheel):
+    assert wheel[0].startswith(f"elm_lib-{elm_lib.__version__}-")
 
 
 def test_the_wheel_holds_the_library_and_the_published_values(wheel):
     expected = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "elm_lib").rglob("*")
-        if path.suffix == ".py" or path.match("paper/published/*.csv")
+        if path.suffix == ".py" or path.name == "py.typed" or path.match("paper/published/*.csv")
     }
     assert any(name.endswith(".csv") for name in expected)
-    assert {name for name in wheel if not name.split("/")[0].endswith(".dist-info")} == expected
+    assert {name for name in wheel[1:] if not name.split("/")[0].endswith(".dist-info")} == expected
 
 
 # ---- what is committed -----------------------------------------------------------------------------------------------

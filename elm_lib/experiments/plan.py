@@ -20,7 +20,7 @@ import torch
 from elm_lib import datasets
 from elm_lib.datasets import task_class
 from elm_lib.experiments.config import Params, Point
-from elm_lib.models.registry import KINDS, arguments_of, model_class
+from elm_lib.models.registry import KINDS, LEFT_OUT, arguments_of, model_class
 from elm_lib.support.errors import ConfigError
 from elm_lib.training import run as trainer
 from elm_lib.training.optimisation import Train
@@ -181,8 +181,8 @@ def revisions(model: dict[str, Any], task: str) -> dict[str, int]:
 
 
 def without_defaults(model: dict[str, Any]) -> dict[str, Any]:
-    """A `model:` entry without the arguments that have their default value. Nested models too."""
-    defaults = default_arguments(model_class(model))
+    """A `model:` entry without the arguments that have the value which leaving them out means. Nested models too."""
+    defaults = default_arguments(model_class(model)) | LEFT_OUT.get(model["kind"], {})
     kept = {
         name: without_defaults(value) if isinstance(value, dict) and "kind" in value else value
         for name, value in model.items()

@@ -14,6 +14,7 @@ from torch import nn
 from elm_lib.datasets import task_class
 from elm_lib.experiments.ledger import Ledger, shown_of, weights_of
 from elm_lib.experiments.plan import Planned, revisions
+from elm_lib.interface.settings import with_settings
 from elm_lib.models.registry import build
 from elm_lib.support.errors import DataError
 
@@ -44,7 +45,7 @@ def load_trained(path: str | Path) -> nn.Module:
             f"{entry['made']['commit']}"
         )
     model = build(meaning["model"], **task_class(meaning["task"]).sizes(**meaning["options"]))
-    model.load_state_dict(load(image))
+    model.load_state_dict(with_settings(load(image), model))  # older files lack the settings, which are in the entry
     return model.eval()
 
 

@@ -10,10 +10,9 @@ import sys
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from elm_lib.kernels.autograd import transformed
+from elm_lib.kernels.autograd import in_memory, transformed
 
 LARGE, PAGE, HUGE_PAGES = 1 << 23, 1 << 21, 14  # bytes, bytes, Linux's MADV_HUGEPAGE
 PIECE = 1 << 19  # numbers
@@ -33,8 +32,7 @@ def empty(like: Tensor, *shape: int) -> Tensor:
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """`F.linear`: x (.., I), weight (O, I), bias (O,) -> (.., O)."""
     plain = x.device.type != "cpu" or x.dtype != weight.dtype or torch.is_autocast_enabled("cpu")
-    plain = plain or transformed() or forward_ad._current_level >= 0  # inside torch.func, or forward-mode derivatives
-    if plain or x.numel() // x.shape[-1] * len(weight) * x.element_size() < LARGE:
+    if plain or transformed() or not in_memory(x) or x.numel() // x.shape[-1] * len(weight) * x.element_size() < LARGE:
         return F.linear(x, weight, bias)
     return _Affine.apply(x, weight, bias)
 

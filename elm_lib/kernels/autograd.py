@@ -6,11 +6,24 @@ from collections.abc import Callable
 from functools import wraps
 
 import torch
+from torch.autograd import forward_ad
 
 
 def transformed() -> bool:
-    """Whether this runs inside torch.func.grad, vmap or the like, where a tensor has no memory for a loop to read."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    """Whether only plain torch will do: inside torch.func.grad, vmap or the like, where a tensor has no memory for a
+    loop to read; under forward-mode derivatives; while torch.jit.trace or torch.export writes the operations down.
+    """
+    return (
+        torch._C._functorch.peek_interpreter_stack() is not None
+        or forward_ad._current_level >= 0
+        or torch.jit.is_tracing()
+        or torch.compiler.is_exporting()
+    )
+
+
+def in_memory(x: torch.Tensor) -> bool:
+    """Whether a loop may read this tensor's numbers: it is no stand-in such as a FakeTensor or a DTensor."""
+    return type(x) in (torch.Tensor, torch.nn.Parameter) and not x.is_meta
 
 
 def first_derivative(remedy: str) -> Callable:

@@ -155,13 +155,17 @@ def leak(inputs, in_b, in_t, kappa, state, out, out_b, out_t, backwards):
 
 @compiled
 def decayed_sum(row_ptr, channel, value, decay, out):
-    """out[b, channel] += decay[t] value, over the spikes of row b T + t; decay (T,), out (B, C)."""
-    steps = decay.shape[0]
+    """out[b, channel] += decay[t] value, over the spikes of row b T + t; out (B, C).
+
+    decay (B, T), or (1, T) for all samples
+    """
+    steps = decay.shape[1]
     for b in range(out.shape[0]):
+        own = b if decay.shape[0] > 1 else 0
         for t in range(steps):
             row = b * steps + t
             for k in range(row_ptr[row], row_ptr[row + 1]):
-                out[b, channel[k]] += decay[t] * value[k]
+                out[b, channel[k]] += decay[own, t] * value[k]
 
 
 @intrinsic

@@ -7,17 +7,15 @@ no rounding errors multiply up. On a CPU a compiled loop does the same step by s
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elm_lib.kernels.autograd import transformed
-
-try:
-    from elm_lib.kernels import loops
-except ImportError:  # numba is optional for the library alone
-    loops = None  # type: ignore[assignment]  # mypy gives the name the module's type
+from elm_lib.kernels.autograd import in_memory, transformed
+from elm_lib.kernels.optional import there
 
 CHUNK = 64  # steps
 
@@ -64,8 +62,15 @@ def filter_traces(i_btd: Tensor, s_0: Tensor, rate: Tensor) -> Tensor:
 
 def compiled(x: Tensor) -> bool:
     """Whether compiled loops serve this tensor."""
-    fits = loops is not None and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    return fits and not transformed()
+    fits = there("numba") and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    return fits and not transformed() and in_memory(x)
+
+
+def loops() -> Any:
+    """The compiled loops, `elm_lib.kernels.loops`."""
+    from elm_lib.kernels import loops
+
+    return loops
 
 
 def rows_of(x_btd: Tensor) -> tuple[np.ndarray, int, int]:
@@ -83,7 +88,9 @@ class _Filter(torch.autograd.Function):
     def forward(i_btd, s_0, kappa, backwards):
         batch, steps, width = i_btd.shape
         out = i_btd.new_empty(steps, batch, width).transpose(0, 1)  # the recurrence reads time first
-        loops.leak(*rows_of(i_btd), kappa.detach().numpy(), s_0.detach().contiguous().numpy(), *rows_of(out), backwards)
+        loops().leak(
+            *rows_of(i_btd), kappa.detach().numpy(), s_0.detach().contiguous().numpy(), *rows_of(out), backwards
+        )
         return out
 
     @staticmethod

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from elm_lib import neuron_init
+from elm_lib.interface import inputs
 from elm_lib.kernels.autograd import first_derivative, transformed
 from elm_lib.kernels.spikes import Spikes, project
 
@@ -142,7 +143,7 @@ class LIF(nn.Module):
             x = x.check(self.w.dtype)
         elif not self.batch_first:
             x = x.transpose(0, 1)
-        neuron_init.check_input(x.shape, self.input_size)
+        inputs.check_sequence(x.shape, self.input_size)
         current = (project(x, self.w.unsqueeze(1)).squeeze(2) + self.b).T  # (T, B)
         kappa = torch.exp(-self.delta_t / self.tau)
         kappa_m, kappa_a, beta = kappa[0], kappa[-1], BETA if self.adaptive else 0.0

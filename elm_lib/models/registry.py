@@ -23,6 +23,9 @@ KINDS = {
     "s5": ("elm_lib.models.s5", "S5"),
     "two_tower": ("elm_lib.models.two_tower", "TwoTower"),
 }
+# What an experiment means by an argument that it leaves out, where the class has another default. Keys of runs leave
+# these values out too (docs/identity.md), so they stay as they are.
+LEFT_OUT: dict[str, dict[str, Any]] = {"elm": {"lambda_": 10.0}, "branch_elm": {"lambda_": 10.0}}
 
 
 def model_class(model: dict[str, Any]) -> type[nn.Module]:
@@ -50,7 +53,13 @@ def arguments_of(kind: type[nn.Module]) -> set[str]:
             names |= set(parameters)
             if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
                 break
-    return names - {"self", "kwargs", "input_size", "d_o", "batch_first"}
+    return names - {"self", "kwargs", "input_size", "d_o", "batch_first", "device", "dtype"}
+
+
+def completed(model: dict[str, Any]) -> dict[str, Any]:
+    """A `model:` entry with what it means by arguments that it leaves out; a model inside it too."""
+    inner = {key: completed(value) for key, value in model.items() if isinstance(value, dict) and "kind" in value}
+    return LEFT_OUT.get(model.get("kind", ""), {}) | model | inner
 
 
 def build(model: dict[str, Any], *, input_size: int, d_o: int) -> nn.Module:
@@ -58,7 +67,7 @@ def build(model: dict[str, Any], *, input_size: int, d_o: int) -> nn.Module:
 
     Raises ConfigError for an unknown kind or key, and for a value that the model refuses.
     """
-    options = {k: v for k, v in model.items() if k != "kind"}
+    options = {k: v for k, v in completed(model).items() if k != "kind"}
     try:
         return model_class(model)(input_size, d_o=d_o, batch_first=True, **options)
     except (ValueError, TypeError) as error:

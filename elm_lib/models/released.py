@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from elm_lib.interface.settings import with_settings
 from elm_lib.neuron import BranchELM
 from elm_lib.support.errors import DataError
 
@@ -88,7 +89,7 @@ def load_released(folder: str | Path, *, channels: str = "released") -> BranchEL
         **{**DEFAULTS, "activation": config.get("mlp_activation", "relu")},
     )
     released = torch.load(folder / WEIGHTS, weights_only=True, map_location="cpu")
-    model.load_state_dict(translate(released) | {"tau_s": model.tau_s})
+    model.load_state_dict(with_settings(translate(released) | {"tau_s": model.tau_s}, model))
     if channels == "interleaved":
         half, index = config["num_input"] // 2, model.routing_index
         model.routing_index.copy_(torch.where(index < half, 2 * index, 2 * (index - half) + 1))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elm_lib import neuron_init
+from elm_lib.interface import inputs
 from elm_lib.kernels.spikes import Spikes
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
@@ -65,7 +66,7 @@ class TCN(nn.Module):
             x = x.check(self.w_y.weight.dtype).dense()
         elif not self.batch_first:
             x = x.transpose(0, 1)
-        neuron_init.check_input(x.shape, self.input_size)
+        inputs.check_sequence(x.shape, self.input_size)
         z = x.transpose(1, 2)  # (B, C, T)
         for layer, norm in zip(self.layers, self.norms, strict=True):
             z = norm(torch.relu(layer(F.pad(z, (_reach(layer), 0)))))

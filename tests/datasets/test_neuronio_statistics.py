@@ -97,7 +97,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def model():
-    return ELM(1278, 3, 2, batch_first=True)
+    return ELM(1278, 3, d_o=2, batch_first=True)
 
 
 def test_scores_and_statistics_come_of_one_prediction_without_training_data(folder, model):

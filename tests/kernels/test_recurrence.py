@@ -214,9 +214,9 @@ def test_kernels_compile_for_a_gpu_that_is_not_here():
 @pytest.mark.parametrize(
     "model",
     [
-        ELM(30, 5, 2, batch_first=True),
-        BranchELM(30, 5, 2, d_tree=6, d_brch=7, batch_first=True),
-        BranchELM(30, 5, 2, d_tree=6, d_brch=7, batch_first=True, tau_s=torch.linspace(2, 9, 42)),
+        ELM(30, 5, d_o=2, batch_first=True),
+        BranchELM(30, 5, d_o=2, d_tree=6, d_brch=7, batch_first=True),
+        BranchELM(30, 5, d_o=2, d_tree=6, d_brch=7, batch_first=True, tau_s=torch.linspace(2, 9, 42)),
     ],
 )
 @pytest.mark.parametrize("sparse", [False, True])
@@ -293,7 +293,7 @@ def test_what_is_not_finite_stays_at_its_step_where_nothing_is_carried():
 
 def test_spikes_without_a_spike():
     x = Spikes(torch.zeros(11, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), torch.zeros(0), (2, 5, 12))
-    model = ELM(12, 4, 1, batch_first=True)
+    model = ELM(12, 4, d_o=1, batch_first=True)
     torch.testing.assert_close(model(x)[0], model(torch.zeros(2, 5, 12))[0])
 
 
@@ -310,17 +310,17 @@ def test_spikes_without_a_spike():
 def test_spikes_that_do_not_fit_their_shape_are_refused(change, word):
     good = Spikes(torch.tensor([0, 2, 4]), torch.zeros(4, dtype=torch.int64), torch.ones(4), (1, 2, 12))
     with pytest.raises(ValueError, match=word):
-        ELM(12, 4, 1, batch_first=True)(good._replace(**change))
+        ELM(12, 4, d_o=1, batch_first=True)(good._replace(**change))
 
 
 def test_an_engine_that_cannot_be_transformed_says_which_can():
-    model = ELM(12, 4, 2, batch_first=True, engine="cpu")
+    model = ELM(12, 4, d_o=2, batch_first=True, engine="cpu")
     with pytest.raises(ValueError, match="engine='reference' or 'auto'"):
         torch.func.grad(lambda x: model(x)[0].sum())(torch.randn(2, 9, 12))
 
 
 def test_functional_call_and_autocast():
-    model = ELM(12, 4, 2, batch_first=True)
+    model = ELM(12, 4, d_o=2, batch_first=True)
     x = torch.randn(2, 9, 12)
     y, _ = model(x)
     again, _ = torch.func.functional_call(model, dict(model.named_parameters()), (x,))

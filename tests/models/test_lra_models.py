@@ -168,4 +168,4 @@ def test_two_towers_read_each_text_alone():
 # Tables S5 and 1: published counts hold 4 d_m more than the equations name (see the tables' notes)
 @pytest.mark.parametrize(("d_m", "published"), [(10, 822), (25, 3552)])
 def test_pathfinder_elm_counts_follow_the_published_rule(d_m, published):
-    assert parameters(ELM(16, d_m, 2)) + 4 * d_m == published
+    assert parameters(ELM(16, d_m, d_o=2)) + 4 * d_m == published

@@ -95,7 +95,7 @@ def test_models_have_the_colours_of_the_paper():
 def test_what_is_stored_is_what_the_neuron_saw(simulations):
     """The prediction over the stored stretch is that over the data set's, and the figure's input is the data set's."""
     torch.manual_seed(0)
-    model = BranchELM(1278, 3, 2, d_tree=5, d_brch=300, engine="reference", batch_first=True)
+    model = BranchELM(1278, 3, d_o=2, d_tree=5, d_brch=300, engine="reference", batch_first=True)
     shown = stretch(simulations, 0, 650, 950, model)
     assert {name: shown[name].dtype for name in ("time", "channel", "soma", "spike", "p", "v")} == {
         **dict.fromkeys(("time", "channel", "spike"), np.dtype("uint16")),
@@ -160,7 +160,7 @@ def test_an_error_bar_is_the_spread_over_seeds_or_the_sampling_error_of_one():
 @pytest.mark.parametrize("ours", [OURS, NOTHING], ids=["ours", "nothing"])
 def test_figures_of_one_simulation(simulations, sketch, ours):
     kind = ELM if ours is NOTHING else partial(BranchELM, d_tree=5, d_brch=300)
-    model = kind(1278, 3, 2, batch_first=True)
+    model = kind(1278, 3, d_o=2, batch_first=True)
     shown = stretch(simulations, 0, 650, 750, model)
     whole = stretch(simulations, 0, 0, 900, model)
     shown |= {f"whole_{name}": whole[name] for name in ("spike", "soma", "p", "v")}
@@ -172,7 +172,7 @@ def test_figures_of_one_simulation(simulations, sketch, ours):
     missing = len(ours) == 0
     assert _texts(neuronio.data_and_results(sketch, shown, ours, THEIRS, LABEL)).count(NOT_RUN) == 2 * missing
     assert _texts(neuronio.data_and_results(None, None, ours, THEIRS, LABEL)).count(NOT_RUN) == 2 * missing + 1
-    branch = BranchELM(1278, 3, 2, d_tree=5, d_brch=300)
+    branch = BranchELM(1278, 3, d_o=2, d_tree=5, d_brch=300)
     figure = neuronio.branches(branch, sketch, ours, shown, LABEL)
     assert figure.axes[-1].get_xlim() == (0, 900)  # panel b has the whole simulation
     coloured = [part for part in figure.axes[0].collections if len(part.get_segments()) > 100]

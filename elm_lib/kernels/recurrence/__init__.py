@@ -18,29 +18,24 @@ Choose one by argument, or for a whole process with the environment variable ELM
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from contextlib import nullcontext
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from elm_lib.kernels.autograd import transformed
+from elm_lib.kernels.optional import say_that_numba_is_missing, there
 from elm_lib.kernels.recurrence import engine_reference, engine_torch
 from elm_lib.kernels.recurrence.engine_reference import ACTIVATIONS
 
-try:
-    from elm_lib.kernels.recurrence import engine_cpu
-except ImportError:  # numba is optional for the library alone
-    engine_cpu = None  # type: ignore[assignment]  # mypy gives the name the module's type
-try:
-    from elm_lib.kernels.recurrence import engine_cuda
-except ImportError:  # triton comes with torch's CUDA builds
-    engine_cuda = None  # type: ignore[assignment]  # mypy gives the name the module's type
-
 SCALES = {"tanh": (1.0, 1.0), "scaled": (1.7159, 2.0 / 3.0)}  # (a, b) of f(z) = a tanh(b z)
-COMPILED = {name: engine for name, engine in (("cuda", engine_cuda), ("cpu", engine_cpu)) if engine}
-ENGINES = {"reference": engine_reference.recur, "torch": engine_torch.recur} | {
-    name: e.recur for name, e in COMPILED.items()
-}
+PLAIN = {"reference": engine_reference.recur, "torch": engine_torch.recur}
+# numba is optional for the library alone, triton comes with torch's CUDA builds
+COMPILED = tuple(name for name, package in (("cuda", "triton"), ("cpu", "numba")) if there(package))
+ENGINES = (*PLAIN, *COMPILED)
 
 
 __all__ = ["ACTIVATIONS", "COMPILED", "ENGINES", "SCALES", "MemoryMLP", "recurrence"]
@@ -80,9 +75,18 @@ def recurrence(
         name = "reference"  # plain torch, which torch.func can transform
     if name == "auto":
         name = p_tbh.device.type if p_tbh.device.type in COMPILED else "torch"
-        if name != "torch" and not COMPILED[name].serves(p_tbh, mlp):
+        if name != "torch" and not _compiled(name).serves(p_tbh, mlp):
             name = "torch"
+        if p_tbh.device.type == "cpu" and "cpu" not in COMPILED:
+            say_that_numba_is_missing()
     if name not in ENGINES:
         raise ValueError(f"engine={name!r} (argument or ELM_ENGINE): choose one of {sorted(ENGINES)} or 'auto'")
-    with torch.autocast(p_tbh.device.type, enabled=False):
-        return ENGINES[name](p_tbh.to(kappa_m.dtype), m_0, kappa_m, gain, mlp)
+    with nullcontext() if p_tbh.is_meta else torch.autocast(p_tbh.device.type, enabled=False):
+        run = PLAIN[name] if name in PLAIN else _compiled(name).recur
+        return run(p_tbh.to(kappa_m.dtype), m_0, kappa_m, gain, mlp)
+
+
+@cache
+def _compiled(name: str) -> Any:
+    """The module of a compiled engine, which takes long to import."""
+    return import_module(f"elm_lib.kernels.recurrence.engine_{name}")

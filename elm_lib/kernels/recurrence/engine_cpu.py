@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from elm_lib.kernels import affine
+from elm_lib.kernels.autograd import in_memory
 from elm_lib.kernels.recurrence import bptt, simd
 from elm_lib.kernels.recurrence.simd import BLOCKS, known
 
@@ -25,8 +26,8 @@ def samples_of(batch: int) -> int:
 
 
 def packed(matrix: Tensor, samples: int) -> np.ndarray:
-    """See `simd.packed`."""
-    return simd.packed(matrix.detach().numpy(), samples, BLOCKS[samples])
+    """See `simd.packed`, of a copy: see `_arrays`."""
+    return simd.packed(matrix.detach().clone().numpy(), samples, BLOCKS[samples])
 
 
 @lru_cache(maxsize=1)
@@ -52,7 +53,8 @@ def _over_samples(kernel, batch: int, *arguments) -> None:
 
 
 def _arrays(*tensors: Tensor):
-    return [tensor.detach().contiguous().numpy() for tensor in tensors]
+    """Copies: `numpy()` of a parameter would pin its storage, which FSDP frees and fills again."""
+    return [tensor.detach().clone(memory_format=torch.contiguous_format).numpy() for tensor in tensors]
 
 
 def _rows(*tensors: Tensor):
@@ -111,7 +113,9 @@ LOOPS = bptt.Loops(forward_loop, backward_loop)
 
 def serves(p: Tensor, mlp) -> bool:
     """Whether this engine can run these tensors."""
-    return p.device.type == "cpu" and len(mlp.layers) <= 1 and p.dtype in (torch.float32, torch.float64)
+    return (
+        p.device.type == "cpu" and len(mlp.layers) <= 1 and p.dtype in (torch.float32, torch.float64) and in_memory(p)
+    )
 
 
 def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp) -> Tensor:
