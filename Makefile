@@ -3,8 +3,8 @@
 # make bench  speed, into results/benchmarks                            make freeze this laptop run as the reference
 PYTHON ?= python3
 VENV := .venv
-BIN := $(CURDIR)/$(VENV)/bin
-export PATH := $(BIN):$(PATH)
+BIN := $(VENV)/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 REFERENCE := results/reference/laptop.csv
 
 .PHONY: repro paper test lab bench freeze clean
@@ -18,7 +18,7 @@ $(VENV)/.installed: requirements.txt pyproject.toml
 	touch $@
 
 repro: $(VENV)/.installed
-	@dvc repro -q
+	@python -m elm_lib.pipeline.repro -q
 	@python -m elm_lib.paper.compare results/laptop $(REFERENCE)
 
 paper: $(VENV)/.installed
@@ -35,7 +35,7 @@ test: $(VENV)/.installed
 	cd notebooks && pytest --nbval
 
 lab: $(VENV)/.installed
-	jupyter lab --ip=127.0.0.1 --ServerApp.root_dir=$(CURDIR)/notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
+	jupyter lab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)/notebooks" $(if $(filter 0,$(shell id -u)),--allow-root)
 
 bench: $(VENV)/.installed
 	python benchmarks/loader.py
