@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
         folders = Folders.of(options.profile, options.root, params.fresh)
         if options.minutes > 0:
             runner = _runner(params, options.profile, options.jobs)
-            until = time.time() + 60 * options.minutes
+            until = time.monotonic() + 60 * options.minutes
             do_missing(params, options.profile, options.groups or None, folders=folders, runner=runner, until=until)
         _tell(params, options.profile, options.groups or None, folders)
     except (ConfigError, DataError, RunError) as error:

@@ -28,7 +28,7 @@ import psutil
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # None: an import of it fails
 import nbformat  # noqa: E402
 
-from elm_lib.support.files import write_atomically  # noqa: E402
+from elm_lib.support.files import write_atomically, write_text  # noqa: E402
 from elm_lib.support.processes import ancestor, die_with, for_owner_alone  # noqa: E402
 
 LOCK, TMP = Path("dvc.lock"), Path(".dvc/tmp")
@@ -73,8 +73,7 @@ def run(notebook: Path, output: Path, parameters: dict) -> None:
                 raise
         content = nbformat.read(executed, as_version=4)
         normalise(content)
-        nbformat.write(content, executed)
-        os.replace(executed, output)
+        write_text(output, nbformat.writes(content).rstrip("\n") + "\n")
 
 
 def _execute(notebook: Path, executed: Path, parameters: dict) -> None:

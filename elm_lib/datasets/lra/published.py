@@ -27,6 +27,7 @@ from elm_lib.datasets.lra.schema import FIRST_SYMBOL, FORMS, SPLITS, SplitWriter
 from elm_lib.datasets.lra.text import PRINTABLE, encode, vocabulary, write_texts
 from elm_lib.support import python2_pickle
 from elm_lib.support.errors import DataError
+from elm_lib.support.files import room_for
 
 READER_VERSION = 1  # raise it when the same archive gives other files
 _VALID_PART = 10  # one in so many training samples, where the archive has no validation split
@@ -175,10 +176,12 @@ class _Pictures:
         if picture.shape != (self.size, self.size):
             raise DataError(f"{name}: {picture.shape} pixels, expected {self.size} x {self.size}")
         self.place[member] = len(self.place)
-        self.file.write(grey_levels(picture, FORMS[self.task].n_tokens).data)
+        with room_for(self.path):
+            self.file.write(grey_levels(picture, FORMS[self.task].n_tokens).data)
 
     def write(self) -> None:
-        self.file.close()
+        with room_for(self.path):
+            self.file.close()
         names = [name for name in sorted(self.labels, key=_natural) if name not in self.empty]
         if not names or (missing := [name for name in names if name not in self.place]):
             lost = missing[0] if names else "metadata"

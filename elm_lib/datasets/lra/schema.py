@@ -31,7 +31,7 @@ import h5py
 import numpy as np
 
 from elm_lib.support.errors import DataError
-from elm_lib.support.files import need_space, part_of, put_in_place
+from elm_lib.support.files import need_space, part_of, put_in_place, room_for
 
 SCHEMA = "lra"
 VERSION = 1
@@ -107,7 +107,8 @@ class SplitWriter:
             raise DataError(f"{self.path}: labels {labels.min()}..{labels.max()}, outside 0..{self.form.n_classes - 1}")
         if len(lengths) and lengths.min() < 1:
             raise DataError(f"{self.path}: a sequence without a symbol")
-        self._file.write(np.ascontiguousarray(tokens, np.uint8).data)
+        with room_for(self.path):
+            self._file.write(np.ascontiguousarray(tokens, np.uint8).data)
         self._lengths.append(lengths.astype(np.int64))
         self._labels.append(labels.astype(np.uint8))
 
@@ -116,10 +117,11 @@ class SplitWriter:
         return self
 
     def __exit__(self, kind, value, trace) -> None:
-        self._file.close()
         try:
-            if kind is None:
-                self._finish()
+            with room_for(self.path):
+                self._file.close()
+                if kind is None:
+                    self._finish()
         finally:
             self._spool.unlink(missing_ok=True)
             self._part.unlink(missing_ok=True)
