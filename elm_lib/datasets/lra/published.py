@@ -55,9 +55,7 @@ def members(place: Path, *patterns: re.Pattern) -> Iterator[tuple[re.Match, IO[b
                 yield match, content, name
                 seen[found] = content.digest()
             elif seen[found] != content.digest():
-                raise DataError(
-                    f"{place}: {found} is in it twice, with different content (again as {name}): get it again"
-                )
+                raise DataError(f"{place}: {found} is in it twice, the second time, as {name}, another: get it again")
 
 
 def convert_release(place: Path, out: Path, wanted: dict[str, tuple[Limits, int | None, dict]]) -> None:

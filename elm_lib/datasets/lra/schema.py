@@ -32,6 +32,7 @@ import numpy as np
 
 from elm_lib.support.errors import DataError
 from elm_lib.support.files import need_space, part_of, put_in_place, room_for
+from elm_lib.support.hdf5 import reading
 
 SCHEMA = "lra"
 VERSION = 1
@@ -202,11 +203,8 @@ def open_split(path: str | Path) -> Split:
     path = Path(path)
     if not path.is_file():
         raise DataError(f"{path}: no such file: run `dvc repro preprocess_lra`")
-    try:
-        with h5py.File(path, "r") as file:
-            return _open(path, file)
-    except (OSError, KeyError) as error:
-        raise DataError(f"{path}: not a whole HDF5 file of schema {SCHEMA} ({error}): {_REMAKE}") from None
+    with reading(path, f"schema {SCHEMA}", _REMAKE) as file:
+        return _open(path, file)
 
 
 def _open(path: Path, file: h5py.File) -> Split:
@@ -217,6 +215,9 @@ def _open(path: Path, file: h5py.File) -> Split:
     expected = form(task)
     if (int(file.attrs["n_tokens"]), int(file.attrs["n_classes"]), s) != expected[:3]:
         raise DataError(f"{path}: is not of the form of {task}, {expected}: {_REMAKE}")
+    class_token = int(file.attrs["class_token"])
+    if class_token != (expected.n_tokens - 1 if expected.has_class_token else -1):
+        raise DataError(f"{path}: class_token {class_token} is not that of {task}, {expected}: {_REMAKE}")
     for name, dtype in (("tokens", "u1"), ("row_ptr", "<i8"), ("label", "u1")):
         if file[name].dtype != np.dtype(dtype) or file[name].ndim != 1:
             raise DataError(
@@ -241,7 +242,7 @@ def _open(path: Path, file: h5py.File) -> Split:
         expected.n_tokens,
         expected.n_classes,
         s,
-        int(file.attrs["class_token"]),
+        class_token,
         row_ptr,
         label,
         offset,
