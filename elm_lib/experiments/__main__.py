@@ -10,6 +10,7 @@ and the next call goes on from there.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections import Counter, defaultdict
@@ -31,8 +32,8 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("profile", choices=PROFILES)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="of params.yaml; all by default")
-    parser.add_argument("--minutes", type=float, default=0.0, help="how long to work; 0 lists what is missing")
-    parser.add_argument("--jobs", type=int, help="runs at once; by default all cores, on a GPU as the profile says")
+    parser.add_argument("--minutes", type=_not_negative, default=0.0, help="how long to work; 0 lists what is missing")
+    parser.add_argument("--jobs", type=_whole, help="runs at once; by default all cores, on a GPU as the profile says")
     parser.add_argument("--root", type=Path, default=Path(), help="the project's folder")
     options = parser.parse_args(arguments)
     try:
@@ -45,6 +46,19 @@ def main(arguments: list[str] | None = None) -> None:
         _tell(params, options.profile, options.groups or None, folders)
     except (ConfigError, DataError, RunError) as error:
         sys.exit(str(error))
+
+
+def _not_negative(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: give 0 or more")
+    return value
+
+
+def _whole(text: str) -> int:
+    if not 1 <= int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text}: give 1 or more")
+    return int(text)
 
 
 def _runner(params: Params, profile: str, jobs: int | None) -> Runner:
