@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 REFERENCE := results/reference/laptop.csv
 
-.PHONY: repro paper test lab bench freeze clean
+.PHONY: repro paper test lab bench freeze lock clean
 
-$(VENV)/.installed: requirements.txt pyproject.toml
+$(VENV)/.installed: requirements.txt requirements-torch.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is too old: Python 3.11 or later is needed (make PYTHON=python3.12 ...)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$(BIN)/python -m ipykernel install --sys-prefix --name python3 --display-name "Python 3 (elm)" >/dev/null
 	touch $@
@@ -42,6 +43,10 @@ bench: $(VENV)/.installed
 	python benchmarks/simulator.py
 	python benchmarks/recurrence.py
 	python benchmarks/practice.py
+
+lock:
+	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --no-deps --universal --python-version 3.11 --no-annotate \
+		--generate-hashes --default-index https://pypi.org/simple requirements.in -o requirements.txt
 
 clean:
 	rm -rf runs notebooks/scratch scratch

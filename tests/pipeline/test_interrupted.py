@@ -110,7 +110,7 @@ def test_make_quotes_every_path(tmp_path):
     """`make -n` in a folder with a space: the shell gets every path as one word."""
     folder = tmp_path / "a folder"
     folder.mkdir()
-    for name in ("Makefile", "requirements.txt", "pyproject.toml"):
+    for name in ("Makefile", "requirements.txt", "requirements-torch.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
     said = subprocess.run(["make", "-n", "repro", "lab"], cwd=folder, capture_output=True, text=True, check=True).stdout
     assert "pip install" in said
