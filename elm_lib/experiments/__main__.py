@@ -22,6 +22,7 @@ from elm_lib.experiments.ledger import Ledger
 from elm_lib.experiments.plan import Planned, plan
 from elm_lib.experiments.work import Folders, do_missing, hours, wanted_first
 from elm_lib.support.errors import ConfigError, DataError
+from elm_lib.support.processes import for_owner_alone
 from elm_lib.support.workers import usable_cores
 from elm_lib.training.run import pick_device
 
@@ -36,6 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--jobs", type=_whole, help="runs at once; by default all cores, on a GPU as the profile says")
     parser.add_argument("--root", type=Path, default=Path(), help="the project's folder")
     options = parser.parse_args(arguments)
+    for_owner_alone()
     try:
         params = load(options.root / "params.yaml")
         folders = Folders.of(options.profile, options.root, params.fresh)

@@ -152,6 +152,12 @@ def main(arguments: list[str] | None = None) -> None:
     die_with(ancestor("dvc"))
     if os.environ.get("DVC_STAGE"):
         keep_lock()
+        for folder in (
+            TMP / "site",
+            TMP / "site" / "repo",
+        ):  # DVC lets everybody write there, and unpickles it
+            if folder.is_dir():
+                folder.chmod(0o755)
     warnings.filterwarnings("ignore", module="(papermill|traitlets|jupyter_client|ansicolors)")
     started, parameters = time.monotonic(), {name: _value(value) for name, value in options.parameters}
     run(options.notebook, options.output, parameters)

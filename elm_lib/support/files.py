@@ -11,6 +11,7 @@ import re
 import shutil
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,8 +80,15 @@ def write_npz(path: str | Path, arrays: dict[str, np.ndarray], *, compressed: bo
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    with open(path, "rb") as file, np.load(file) as arrays:  # numpy alone leaves a damaged file open
-        return dict(arrays)
+    """Arrays by name. Raises DataError for a file that was cut off or damaged."""
+    try:
+        with open(path, "rb") as file, np.load(file) as arrays:  # numpy alone leaves a damaged file open
+            return dict(arrays)
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(
+            f"{path}: not a whole file of arrays ({reason}): take it from git again, or delete it and run again"
+        ) from None
 
 
 def read_or_set_aside(path: str | Path, read: Callable[[Path], Content]) -> Content | None:

@@ -145,6 +145,28 @@ def test_times_in_any_unit_and_bins_of_whole_milliseconds(tmp_path):
             bin_spikes(found, wrong)
 
 
+def test_a_split_that_finds_no_room_is_one_line_and_is_made_when_there_is_room(tmp_path):
+    """No file may be larger than 100 kB meanwhile: neither the spool nor the file itself."""
+    before, said = resource.getrlimit(resource.RLIMIT_FSIZE), []
+
+    def write(n):
+        with SplitWriter(tmp_path / "a.h5", "image", source="generated", provenance={}) as writer:
+            writer.add(np.zeros((n, 1024), np.uint8), np.full(n, 1024), np.zeros(n, int))
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        for n in (200, 97):  # the spool alone; what is written besides it
+            with pytest.raises(DataError, match=r"a\.h5: file too large: \d.* are free; make room, then run") as error:
+                write(n)
+            said.append(str(error.value))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not any("\n" in line for line in said)
+    assert list(tmp_path.iterdir()) == []
+    write(200)
+    assert len(open_split(tmp_path / "a.h5")) == 200
+
+
 # ---- pickles ---------------------------------------------------------------------------------------------------------
 
 

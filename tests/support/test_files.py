@@ -86,6 +86,17 @@ def test_what_cannot_be_read_is_set_aside_with_a_warning(tmp_path):
         assert (tmp_path / "kept.npz.unreadable").read_bytes() == damaged
 
 
+def test_arrays_that_were_cut_off_are_one_line(tmp_path):
+    path = tmp_path / "kept.npz"
+    files.write_npz(path, {"a": np.arange(300)}, compressed=True)
+    whole = path.read_bytes()
+    for content in (b"", whole[:80], whole[:-30], whole[:60] + b"\0\0\0" + whole[63:], b"nothing of the kind"):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=rf"^{path}: not a whole file of arrays \(.+\): take it") as error:
+            files.read_npz(path)
+        assert "\n" not in str(error.value)
+
+
 def test_a_manifest_says_what_is_there_split_by_split(tmp_path):
     paths = {split: tmp_path / f"{split}.h5" for split in ("train", "valid", "test")}
     for split, path in paths.items():
