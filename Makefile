@@ -3,23 +3,24 @@
 # make bench  speed, into results/benchmarks                            make freeze this laptop run as the reference
 PYTHON ?= python3
 VENV := .venv
-BIN := $(CURDIR)/$(VENV)/bin
-export PATH := $(BIN):$(PATH)
+BIN := $(VENV)/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 REFERENCE := results/reference/laptop.csv
 
-.PHONY: repro paper test lab bench freeze clean
+.PHONY: repro paper test lab bench freeze lock clean
 
-$(VENV)/.installed: requirements.txt pyproject.toml
+$(VENV)/.installed: requirements.txt requirements-torch.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is too old: Python 3.11 or later is needed (make PYTHON=python3.12 ...)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$(BIN)/python -m ipykernel install --sys-prefix --name python3 --display-name "Python 3 (elm)" >/dev/null
 	touch $@
 
 repro: $(VENV)/.installed
-	@dvc repro -q
-	@python -m elm_lib.paper.compare results/laptop $(REFERENCE)
+	@python -m elm_lib.pipeline.repro -q
+	@test ! -d results/laptop || python -m elm_lib.paper.compare results/laptop $(REFERENCE)
 
 paper: $(VENV)/.installed
 	@python -m elm_lib.pipeline.paper $(if $(ALL),--all)
@@ -35,13 +36,17 @@ test: $(VENV)/.installed
 	cd notebooks && pytest --nbval
 
 lab: $(VENV)/.installed
-	jupyter lab --ip=127.0.0.1 --ServerApp.root_dir=$(CURDIR)/notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
+	jupyter lab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)/notebooks" $(if $(filter 0,$(shell id -u)),--allow-root)
 
 bench: $(VENV)/.installed
 	python benchmarks/loader.py
 	python benchmarks/simulator.py
 	python benchmarks/recurrence.py
 	python benchmarks/practice.py
+
+lock:
+	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --no-deps --universal --python-version 3.11 --no-annotate \
+		--generate-hashes --default-index https://pypi.org/simple requirements.in -o requirements.txt
 
 clean:
 	rm -rf runs notebooks/scratch scratch

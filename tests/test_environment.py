@@ -26,11 +26,15 @@ import elm_lib
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
-LOCK = {
-    canonicalize_name(line.split("==")[0]): line.split("==")[1]
-    for line in (ROOT / "requirements.txt").read_text().splitlines()
-    if "==" in line and ";" not in line
-}
+
+
+def pins(file: str) -> dict[str, str]:
+    """Version by name; lines for some systems alone are left out."""
+    lines = [line for line in (ROOT / file).read_text().splitlines() if "==" in line and ";" not in line]
+    return {canonicalize_name(line.split("==")[0]): line.split("==")[1].split()[0] for line in lines}
+
+
+LOCK = pins("requirements.txt") | pins("requirements-torch.txt")
 
 
 def test_the_lock_satisfies_the_project():
@@ -40,6 +44,24 @@ def test_the_lock_satisfies_the_project():
         if wanted.name == "triton":  # each torch build pins its own
             continue
         assert wanted.specifier.contains(LOCK[canonicalize_name(wanted.name)]), text
+
+
+def test_the_lock_has_hashes_of_all_but_torch():
+    text = (ROOT / "requirements.txt").read_text()
+    assert pins("requirements.in") == pins("requirements.txt")
+    hashes = {
+        canonicalize_name(name): re.findall(r"--hash=sha256:[0-9a-f]{64}\b", rest)
+        for name, rest in re.findall(r"^([\w.-]+)==(.*?)(?=^[\w.-]+==|\Z)", text, flags=re.MULTILINE | re.DOTALL)
+    }
+    assert set(hashes) == set(pins("requirements.txt"))
+    assert all(hashes.values())
+    assert len(hashes["numpy"]) > 20  # of many platforms
+    torch = [line for line in (ROOT / "requirements-torch.txt").read_text().splitlines() if not line.startswith("#")]
+    assert [re.split("==", line)[0] for line in torch] == ["torch", "triton"]
+    assert "hash" not in "".join(torch)
+    installs = [line for line in (ROOT / "Makefile").read_text().splitlines() if "pip install" in line]
+    assert "--require-hashes -r requirements.txt" in installs[0]
+    assert "-r requirements-torch.txt" in installs[1]
 
 
 def test_what_is_installed_is_the_lock():
@@ -60,7 +82,7 @@ def test_conda_users_get_the_same():
     )
     assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(python.split("=")[1])
     pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
-    assert "-r requirements.txt" in pip
+    assert {"-r requirements.in", "-r requirements-torch.txt"} < set(pip)
 
 
 # ---- what is declared is used, what is used is declared --------------------------------------------------------------

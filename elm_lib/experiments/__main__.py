@@ -10,6 +10,7 @@ and the next call goes on from there.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections import Counter, defaultdict
@@ -21,6 +22,7 @@ from elm_lib.experiments.ledger import Ledger
 from elm_lib.experiments.plan import Planned, plan
 from elm_lib.experiments.work import Folders, do_missing, hours, wanted_first
 from elm_lib.support.errors import ConfigError, DataError
+from elm_lib.support.processes import for_owner_alone
 from elm_lib.support.workers import usable_cores
 from elm_lib.training.run import device_name, pick_device
 
@@ -31,20 +33,34 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("profile", choices=PROFILES)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="of params.yaml; all by default")
-    parser.add_argument("--minutes", type=float, default=0.0, help="how long to work; 0 lists what is missing")
-    parser.add_argument("--jobs", type=int, help="runs at once; by default all cores, on a GPU as the profile says")
+    parser.add_argument("--minutes", type=_not_negative, default=0.0, help="how long to work; 0 lists what is missing")
+    parser.add_argument("--jobs", type=_whole, help="runs at once; by default all cores, on a GPU as the profile says")
     parser.add_argument("--root", type=Path, default=Path(), help="the project's folder")
     options = parser.parse_args(arguments)
+    for_owner_alone()
     try:
         params = load(options.root / "params.yaml")
         folders = Folders.of(options.profile, options.root, params.fresh)
         if options.minutes > 0:
             runner = _runner(params, options.profile, options.jobs)
-            until = time.time() + 60 * options.minutes
+            until = time.monotonic() + 60 * options.minutes
             do_missing(params, options.profile, options.groups or None, folders=folders, runner=runner, until=until)
         _tell(params, options.profile, options.groups or None, folders)
     except (ConfigError, DataError, RunError) as error:
         sys.exit(str(error))
+
+
+def _not_negative(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: give 0 or more")
+    return value
+
+
+def _whole(text: str) -> int:
+    if not 1 <= int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text}: give 1 or more")
+    return int(text)
 
 
 def _runner(params: Params, profile: str, jobs: int | None) -> Runner:

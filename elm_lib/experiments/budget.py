@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from elm_lib.datasets import task_class
 from elm_lib.experiments.experiment import Experiment, Seconds, merged
-from elm_lib.support.strict import Strict
+from elm_lib.support.strict import Count, Strict
 from elm_lib.training.optimisation import Train
 
 
 class Cap(Strict):
     """The most of each; None: as published. In `caps` a key that is left out is taken from the wider entry."""
 
-    epochs: PositiveInt | None = None
-    batches_per_epoch: PositiveInt | None = None
-    batch_size: PositiveInt | None = None
-    seeds: PositiveInt | None = None
+    epochs: Count | None = None
+    batches_per_epoch: Count | None = None
+    batch_size: Count | None = None
+    seeds: Count | None = None
 
     def of(self, train: Train) -> Train:
         """How a run is trained under this cap."""

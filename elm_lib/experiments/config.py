@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import AfterValidator, Field, PositiveInt, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from elm_lib.datasets.lra.settings import Lra
 from elm_lib.datasets.neuronio.settings import NeuronIO
 from elm_lib.datasets.shd.settings import Shd
 from elm_lib.experiments.budget import Cap, Caps, Point, points, share
+from elm_lib.experiments.check import check_model, check_options, check_types
 from elm_lib.experiments.experiment import SHARED, Experiment, Group, twice
+from elm_lib.support import plain_yaml
 from elm_lib.support.errors import ConfigError
 from elm_lib.support.strict import Strict
 
@@ -27,9 +31,33 @@ class Runner(Strict):
     """Where runs are made, how many at once, and the threads of each."""
 
     cluster: Literal["debug", "threads", "local", "slurm"]
-    jobs: PositiveInt
-    threads: PositiveInt
-    slurm: dict[str, Any] = {}
+    jobs: int = Field(ge=1, le=10_000)
+    threads: int = Field(ge=1, le=1024)
+    slurm: dict[str, Any] = {}  # options of submitit
+
+    @model_validator(mode="after")
+    def _slurm_options_are_known(self):
+        if self.slurm:
+            _check_slurm(self.slurm)
+        return self
+
+
+def _check_slurm(options: dict[str, Any]) -> None:
+    """Raise ValueError for an option that submitit does not have, of another type, or that `jobs` and `threads` say."""
+    from submitit import AutoExecutor, SlurmExecutor  # slow, and of use to few
+
+    types: dict[str, Any] = dict(AutoExecutor._typed_parameters())
+    known = {*types, *(f"slurm_{name}" for name in SlurmExecutor._valid_parameters())}
+    for name, value in options.items():
+        if name in ("cpus_per_task", "slurm_cpus_per_task", "slurm_array_parallelism", "slurm_time"):
+            raise ValueError(f"slurm.{name}: `threads`, `jobs` and `timeout_min` say it")
+        if name not in known:
+            near = ", ".join(get_close_matches(name, known, 1)) or f"one of {sorted(known)}"
+            raise ValueError(f"slurm.{name} is no option of submitit: correct its spelling, it may be {near}")
+        if name in types and (isinstance(value, bool) or not isinstance(value, types[name])):
+            raise ValueError(f"slurm.{name} = {value!r}: must be of type {types[name].__name__}")
+        if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
+            raise ValueError(f"slurm.{name} = {value!r}: must be above 0")
 
 
 def _check_points(named: Any) -> Any:
@@ -99,6 +127,16 @@ class Params(Strict):
         return self
 
     @model_validator(mode="after")
+    def _names_are_names(self):
+        names = [(group, *entry.experiments) for group, entry in self.groups.items()]
+        for name in (name for some in names for name in some):
+            if not re.fullmatch(r"[A-Za-z]\w{0,79}", name, re.ASCII):
+                raise ValueError(
+                    f"experiments: {name!r} names files and folders: letters, digits and _, a letter first"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _names_are_unique(self):
         again = twice([name for group in self.groups.values() for name in group.experiments])
         if again:
@@ -157,19 +195,44 @@ def load(path: str | Path = "params.yaml") -> Params:
     """Read and check params.yaml. Raises ConfigError: one line with the file, the key, the value and what would be
     right."""
     path = Path(path)
+    raw = plain_yaml.read(path)
     try:
-        raw = yaml.safe_load(path.read_text())
-    except FileNotFoundError:
-        raise ConfigError(f"{path} not found: run from the project's folder") from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    try:
-        return Params.model_validate(raw)
+        params = Params.model_validate(raw)
+        _check_models(params)
+        return params
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
     except ValidationError as error:
         lines = dict.fromkeys(_one_line(_key(e["loc"], raw), e) for e in error.errors())
         raise ConfigError(f"{path}: " + "; ".join(lines)) from None
+
+
+def _check_models(params: Params) -> None:
+    """Types of every value that an experiment gives to its task and model; and the models of the profile, built.
+
+    Raises ConfigError, which names group, experiment and value.
+    """
+    for group, entry in params.groups.items():
+        for name, experiment in entry.experiments.items():
+            sizes = []
+            for value in experiment.values:
+                with _at(group, name, experiment, value):
+                    sizes.append(check_options(experiment.data, experiment.options_at(value)))
+                    check_types(experiment.model_at(value))
+            asked = [experiment.values[0], *(point.value for point in params.planned(name, params.profile))]
+            for value, size in zip(experiment.values, sizes, strict=True):
+                if value in asked:
+                    with _at(group, name, experiment, value):
+                        check_model(experiment.model_at(value), size)
+
+
+@contextmanager
+def _at(group: str, name: str, experiment: Experiment, value: Any) -> Iterator[None]:
+    """Say where in params.yaml a fault is."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"experiments.{group}.{name} at {experiment.vary} = {value!r}: {error}") from None
 
 
 def _key(loc: tuple[str | int, ...], raw: Any) -> str:

@@ -6,13 +6,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from elm_lib.datasets import task_class
 from elm_lib.experiments.ledger import Ledger, weights_of
 from elm_lib.experiments.plan import Planned
 from elm_lib.experiments.weights import load_trained
+from elm_lib.support.files import read_npz
 
 PART = {"neuronio": 32, "shd": 400}  # simulations, words of the test set; of other data sets all of it
 COLUMNS = ["experiment", "size", "seed", "score", "ledger", "again", "difference", "samples"]
@@ -36,8 +36,8 @@ def evaluate_again(planned: list[Planned], ledger: Ledger, data: str | Path, *, 
         if not has_samples(one, task):
             continue
         _, again = task.evaluate(load_trained(entry["path"]), most=most, splits=("test",))
-        with np.load(entry["path"].with_suffix(".npz")) as file:
-            before = {name: file[name][: len(again[name])] for name in again if name in file}
+        kept = read_npz(entry["path"].with_suffix(".npz"))
+        before = {name: kept[name][: len(again[name])] for name in again if name in kept}
         theirs, ours = (task.scores_from_statistics(arrays) for arrays in (before, again))
         names: dict[str, Any] = {"experiment": one.experiment, "size": one.size, "seed": one.seed}
         for name in ours:

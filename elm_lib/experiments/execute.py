@@ -46,7 +46,7 @@ def execute(
     `jobs` processes ("local"), or on Slurm.
 
     on_done  called with each run as soon as its result is there, in this process; also with those that had one before
-    until    time (s, as `time.time`) from which on runs save a checkpoint and end; no other is begun
+    until    time (s, as `time.monotonic`) from which on runs save a checkpoint and end; no other is begun
 
     Killed at any point, the next call goes on from the checkpoints. Raises RunError, one line, when a run fails.
     """
@@ -74,7 +74,7 @@ def execute(
 
 def _here(runs: list[Run], runner: Runner, until: float) -> Iterator[None]:
     for run in runs:
-        if time.time() < until:
+        if time.monotonic() < until:
             _train_named(run, until=until)
         yield
 
@@ -101,7 +101,7 @@ def _threads(runs: list[Run], runner: Runner, until: float) -> Iterator[None]:
 
 def _train_named(run: Run, stop: Callable[[int], bool] = lambda step: False, until: float = math.inf) -> None:
     """Train in this process; an error says which run it was."""
-    if stop(0) or time.time() > until:
+    if stop(0) or time.monotonic() > until:
         return
     try:
         train_run(run, stop=stop, until=until)
@@ -122,7 +122,7 @@ def _submitted(runs: list[Run], runner: Runner, until: float) -> Iterator[None]:
         executor.update_parameters(slurm_array_parallelism=runner.jobs, cpus_per_task=runner.threads, **runner.slurm)
         waiting, active = [], list(zip(runs, executor.map_array(TrainTask(), runs)))
     while waiting or active:
-        while waiting and len(active) < runner.jobs and time.time() < until:
+        while waiting and len(active) < runner.jobs and time.monotonic() < until:
             run = waiting.pop(0)
             active.append((run, executor.submit(TrainTask(), run, parent, until)))
         for run, job in list(active):
@@ -135,16 +135,17 @@ def _submitted(runs: list[Run], runner: Runner, until: float) -> Iterator[None]:
                     reasons = re.findall(r"^(?:\w+\.)*\w+: .+$", str(error), re.MULTILINE) or ["ended without a word"]
                     raise RunError(f"{_said(run)}: {reasons[-1]} (log: {job.paths.stderr})") from None
                 active.remove((run, job))
-        if not active and time.time() > until:
+        if not active and time.monotonic() > until:
             return
         yield
         time.sleep(0.5)
 
 
 def _steps_done(run: Run) -> int:
+    """For the progress bar alone: 0 where the note of it is missing or cannot be read."""
     try:
         if run.result.exists():
             return run.train["epochs"] * run.train["batches_per_epoch"]
-        return json.loads((Path(run.folder) / "progress.json").read_text())["step"]
-    except (OSError, ValueError):
+        return int(json.loads((Path(run.folder) / "progress.json").read_text())["step"])
+    except (OSError, ValueError, KeyError, TypeError):
         return 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import AfterValidator, NonNegativeInt, PositiveFloat, create_model, model_validator
+from pydantic import AfterValidator, PositiveFloat, create_model, model_validator
 
-from elm_lib.support.strict import Strict
+from elm_lib.support.strict import Seed, Strict
 from elm_lib.training.optimisation import Train
 
 SHARED = "shared"  # the entry of a group that holds what its experiments share
@@ -70,7 +70,7 @@ class Experiment(Strict):
     vary: str  # an argument of model or of task
     values: Annotated[list[Any], AfterValidator(_check_different)]
     train: Train
-    seeds: Annotated[list[NonNegativeInt], AfterValidator(_check_different)]
+    seeds: Annotated[list[Seed], AfterValidator(_check_different)]
     seconds_a_step: Seconds  # of `model` and `task` as they stand
     each: dict[str, Change] = {}  # value of `vary` -> keys of model and train that replace those above
 

@@ -24,6 +24,7 @@ import pandas as pd
 
 from elm_lib.datasets import task_class
 from elm_lib.experiments.plan import Planned
+from elm_lib.experiments.scores import check_scores
 from elm_lib.models import cost
 from elm_lib.models.registry import build
 from elm_lib.support.errors import DataError
@@ -85,11 +86,14 @@ class Ledger:
     def entries(self) -> dict[tuple[str, str], dict[str, Any]]:
         """Entries by (experiment, key)."""
         self._seen.update(self._signature())
-        found = {}
+        found: dict[tuple[str, str], dict[str, Any]] = {}
         for path in sorted(self._seen):
             if path.suffix == ".json":
                 entry = _read(path)
-                found[entry["experiment"], entry["key"]] = entry | {"path": path}
+                name = entry["experiment"], entry["key"]
+                if name in found:
+                    raise DataError(f"{path}: the same run as {found[name]['path']}: keep one of them")
+                found[name] = entry | {"path": path}
         return found
 
     def _signature(self) -> dict[Path, str]:
@@ -171,10 +175,15 @@ class Ledger:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text())
-    except ValueError as error:
+        entry = json.loads(path.read_text())
+        check_scores(str(path), entry["scores"] | entry["test"]["scores"])
+        if (entry["experiment"], entry["key"]) != (path.parent.name, path.stem):
+            raise DataError(f"{path} is named for another run than {entry['experiment']}/{entry['key']}: rename it")
+        return entry
+    except (ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{path} is not JSON ({error}): take it from git again, or delete it and train the run again"
+            f"{path} is no entry ({type(error).__name__}: {error}): take it from git again, or delete it and train "
+            "the run again"
         ) from None
 
 

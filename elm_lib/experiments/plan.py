@@ -19,6 +19,7 @@ import torch
 
 from elm_lib import datasets
 from elm_lib.datasets import task_class
+from elm_lib.experiments.check import check_model, check_options
 from elm_lib.experiments.config import Params, Point
 from elm_lib.models.registry import KINDS, LEFT_OUT, arguments_of, model_class
 from elm_lib.support.errors import ConfigError
@@ -153,13 +154,10 @@ def _of_experiment(params: Params, group: str, name: str, profile: str, data: Pa
     task, settings = task_class(task_name), getattr(params.profiles[profile], task_name)
     for point in params.planned(name, profile):
         try:
-            task.sizes(**point.options)
-            follow = task.arguments(**point.options) if hasattr(task, "arguments") else {}
-        except TypeError as error:  # an option that the task does not have, or lacks, or a value that is no number
-            names = list(inspect.signature(task.sizes).parameters)
-            raise ConfigError(
-                f"params.yaml: {name}, task = {point.options}: {error}; its options are {names}"
-            ) from None
+            check_model(point.model, check_options(task_name, point.options))
+        except ConfigError as error:
+            raise ConfigError(f"experiments.{group}.{name} at {point.vary} = {point.value!r}: {error}") from None
+        follow = task.arguments(**point.options) if hasattr(task, "arguments") else {}
         known = arguments_of(model_class(point.model))
         model = {key: value for key, value in follow.items() if key in known} | point.model
         recipe = datasets.recipe(task_name, settings, data / task_name, point.options)

@@ -17,6 +17,7 @@ from elm_lib.experiments.plan import Planned, revisions
 from elm_lib.interface.settings import with_settings
 from elm_lib.models.registry import build
 from elm_lib.support.errors import DataError
+from elm_lib.support.files import read_npz
 
 
 def load_trained(path: str | Path) -> nn.Module:
@@ -59,5 +60,5 @@ def shown_model(planned: list[Planned], ledger: Ledger) -> tuple[nn.Module | Non
         if entry and one.is_shown:
             stored = shown_of(entry)
             model = load_trained(entry["path"]) if weights_of(entry) else None
-            return model, dict(np.load(stored)) if stored else None
+            return model, read_npz(stored) if stored else None
     return None, None

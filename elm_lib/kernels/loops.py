@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from elm_lib.support.compiled import njit_cached
 
 LANES = 8  # numbers of a SIMD register
 BLOCK = 5  # registers of a row that stay loaded while its spikes are gone through
 STRETCH = 32  # numbers compared with 0 at once: the bits of an int32
-compiled = njit(cache=True, nogil=True, error_model="numpy")
+compiled = njit_cached(nogil=True, error_model="numpy")
 
 
 def _over_spikes(gathers: bool):

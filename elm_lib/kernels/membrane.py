@@ -5,9 +5,9 @@ Sums run in the order written, in float64.
 
 from __future__ import annotations
 
-from numba import njit
+from elm_lib.support.compiled import njit_cached
 
-compiled = njit(cache=True, nogil=True, error_model="numpy")
+compiled = njit_cached(nogil=True, error_model="numpy")
 
 
 @compiled

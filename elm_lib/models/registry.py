@@ -32,14 +32,13 @@ def model_class(model: dict[str, Any]) -> type[nn.Module]:
     """The class of a `model:` entry. Raises ConfigError for an unknown kind or argument."""
     kind = model.get("kind")
     if kind not in KINDS:
-        raise ConfigError(f"params.yaml: model.kind = {kind!r}: choose one of {sorted(KINDS)}")
+        raise ConfigError(f"model.kind = {kind!r}: choose one of {sorted(KINDS)}")
     module, name = KINDS[kind]
     found = getattr(import_module(module), name)
     unknown = set(model) - {"kind"} - arguments_of(found)
     if unknown:
         raise ConfigError(
-            f"params.yaml: model of kind {kind!r} has unknown keys {sorted(unknown)}: "
-            f"it takes {sorted(arguments_of(found))}"
+            f"model of kind {kind!r} has unknown keys {sorted(unknown)}: it takes {sorted(arguments_of(found))}"
         )
     return found
 
@@ -68,7 +67,8 @@ def build(model: dict[str, Any], *, input_size: int, d_o: int) -> nn.Module:
     Raises ConfigError for an unknown kind or key, and for a value that the model refuses.
     """
     options = {k: v for k, v in completed(model).items() if k != "kind"}
+    kind = model_class(model)
     try:
-        return model_class(model)(input_size, d_o=d_o, batch_first=True, **options)
+        return kind(input_size, d_o=d_o, batch_first=True, **options)
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"params.yaml: model {model}: {error}") from None
+        raise ConfigError(f"model {model}: {error}") from None

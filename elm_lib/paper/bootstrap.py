@@ -20,6 +20,7 @@ import numpy as np
 
 from elm_lib.datasets.neuronio.metrics import FALSE_POSITIVE_RATES, MOST_SPIKES
 from elm_lib.support.errors import DataError
+from elm_lib.support.files import read_npz
 
 # score -> arrays of the words that were named right, and of those that are meant
 ACCURACIES: dict[str, tuple[str, str | None]] = {
@@ -125,9 +126,8 @@ def error(values: np.ndarray | None) -> float | None:
 @lru_cache(maxsize=256)
 def _read(path: str) -> dict[str, np.ndarray]:
     try:
-        with np.load(path) as file:
-            return {name: file[name] for name in file.files}
+        return read_npz(path)
     except FileNotFoundError:
         raise DataError(f"{path} is missing: restore it from git, or train the run again") from None
-    except (OSError, ValueError, KeyError) as problem:
-        raise DataError(f"{path} cannot be read ({problem}): restore it from git, or train the run again") from None
+    except DataError as problem:
+        raise DataError(f"{path} cannot be read: restore it from git, or train the run again ({problem})") from None

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from elm_lib.experiments.ledger import RUN_COLUMNS
+from elm_lib.experiments.scores import check_runs
 from elm_lib.paper import bootstrap
 from elm_lib.paper.tables import spread
 from elm_lib.paper.verdict import Origin
@@ -81,9 +82,14 @@ def _data(runs: pd.DataFrame) -> list[str]:
 
 
 def table_of(runs: Runs, experiment: str) -> pd.DataFrame:
-    """The runs of an experiment; an empty table for one that the profile does not plan."""
+    """The runs of an experiment, checked; an empty table for one that the profile does not plan.
+
+    Raises DataError for a score that cannot be, or a run that is listed twice.
+    """
     types = {name: bool if name == "diverged" else object for name in RUN_COLUMNS}
-    return runs[experiment] if experiment in runs else pd.DataFrame({k: pd.Series(dtype=v) for k, v in types.items()})
+    if experiment in runs:
+        return check_runs(runs[experiment])
+    return pd.DataFrame({k: pd.Series(dtype=v) for k, v in types.items()})
 
 
 def points(runs: Runs, experiment: str, size) -> dict[float, Point]:

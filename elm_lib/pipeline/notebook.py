@@ -28,9 +28,13 @@ import psutil
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # None: an import of it fails
 import nbformat  # noqa: E402
 
-from elm_lib.support.processes import ancestor, die_with  # noqa: E402
+from elm_lib.support.files import write_atomically, write_text  # noqa: E402
+from elm_lib.support.processes import ancestor, die_with, for_owner_alone  # noqa: E402
 
+LOCK, TMP = Path("dvc.lock"), Path(".dvc/tmp")
+KEPT = TMP / "dvc.lock.whole"
 KEEP_METADATA = ("tags",)
+OUTSIDE = "from outside or for lack of memory: free some, then call the stage again, which goes on where it stopped"
 KERNEL_STARTS = 3  # tries to start a kernel
 
 
@@ -60,13 +64,16 @@ def run(notebook: Path, output: Path, parameters: dict) -> None:
                 trace = os.environ.get("ELM_TRACEBACK")
                 said("\n".join(error.traceback) if trace else "(the whole traceback: set ELM_TRACEBACK=1)")
                 raise SystemExit(f"{notebook}, cell {error.cell_index}: {error.ename}: {error.evalue}") from None
+            except RuntimeError as error:
+                if "Kernel died" not in str(error):
+                    raise
+                raise SystemExit(f"{notebook}: its kernel was killed, {OUTSIDE}") from None
             except Exception:
                 said((Path(folder) / "stderr").read_text())
                 raise
         content = nbformat.read(executed, as_version=4)
         normalise(content)
-        nbformat.write(content, executed)
-        os.replace(executed, output)
+        write_text(output, nbformat.writes(content).rstrip("\n") + "\n")
 
 
 def _execute(notebook: Path, executed: Path, parameters: dict) -> None:
@@ -141,11 +148,26 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     options = parser.parse_args(arguments)
+    for_owner_alone()
     die_with(ancestor("dvc"))
+    if os.environ.get("DVC_STAGE"):
+        keep_lock()
+        for folder in (
+            TMP / "site",
+            TMP / "site" / "repo",
+        ):  # DVC lets everybody write there, and unpickles it
+            if folder.is_dir():
+                folder.chmod(0o755)
     warnings.filterwarnings("ignore", module="(papermill|traitlets|jupyter_client|ansicolors)")
     started, parameters = time.monotonic(), {name: _value(value) for name, value in options.parameters}
     run(options.notebook, options.output, parameters)
     print(f"{options.output.stem}: {time.monotonic() - started:.0f} s", flush=True)
+
+
+def keep_lock() -> None:
+    """Copy dvc.lock aside for `elm_lib.pipeline.repro`. It is whole at the start of a stage: DVC has just read it."""
+    if TMP.is_dir() and LOCK.is_file():
+        write_atomically(KEPT, LOCK.read_bytes())
 
 
 def _value(text: str):

@@ -22,7 +22,7 @@ from elm_lib.paper.page import write_page
 from elm_lib.paper.verdict import VERDICTS
 from elm_lib.pipeline import stages
 from elm_lib.support.errors import DataError
-from elm_lib.support.processes import die_with
+from elm_lib.support.processes import die_with, for_owner_alone
 
 PROFILE = "desk"
 
@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m elm_lib.pipeline.paper", description=__doc__.splitlines()[0])
     parser.add_argument("--all", action="store_true", help="evaluate all kept weights, on the whole test sets")
     options = parser.parse_args(arguments)
+    for_owner_alone()
     die_with(os.getppid())
     root, results = Path(), Path("results") / PROFILE
     before = numbers(results)

@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from elm_lib.support.processes import die_with
+from elm_lib.support.processes import die_with, for_owner_alone
 
 TEMPLATE = re.compile(r"\$\{([\w.]+)\}")
 
@@ -91,6 +91,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="first letters of stages; all by default")
     parser.add_argument("--set", nargs=2, action="append", default=[], metavar=("KEY", "VALUE"), help="of params.yaml")
     options = parser.parse_args(arguments)
+    for_owner_alone()
     die_with(os.getppid())
     run(Path(), options.profile, options.stages, **dict(options.set))
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from elm_lib.support.compiled import njit_cached
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
 
@@ -50,7 +51,7 @@ def simulate(indptr: np.ndarray, channel: np.ndarray, n_channels: int, kind: str
     return voltage, [np.flatnonzero(row) for row in spiked]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit_cached(nogil=True, error_model="numpy")
 def _run(indptr, channel, weight, kappa_s, kappa_m, kappa_a, rise, rest, threshold, voltage, spiked):
     for n in range(len(voltage)):
         g, v, a = 0.0, rest, 0.0

@@ -7,10 +7,13 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import warnings
 import zipfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +22,7 @@ import numpy as np
 from elm_lib.support.errors import DataError
 
 GB = 1e9  # bytes
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the share of this user, what a file may hold
 Content = TypeVar("Content")
 _UNREADABLE = (DataError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
@@ -50,15 +54,14 @@ def write_atomically(path: str | Path, data: bytes | memoryview, *, durable: boo
     Raises DataError when the disk is full.
     """
     path, part = Path(path), part_of(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        part.write_bytes(data)
-        put_in_place(part, path, durable=durable)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DataError(f"{path}: no space left on the disk: free {memoryview(data).nbytes / GB:.2f} GB") from None
-        raise
+    with room_for(path, memoryview(data).nbytes):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            part.write_bytes(data)
+            put_in_place(part, path, durable=durable)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
 
 
 def write_text(path: str | Path, text: str, *, durable: bool = True) -> None:
@@ -77,8 +80,15 @@ def write_npz(path: str | Path, arrays: dict[str, np.ndarray], *, compressed: bo
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    with open(path, "rb") as file, np.load(file) as arrays:  # numpy alone leaves a damaged file open
-        return dict(arrays)
+    """Arrays by name. Raises DataError for a file that was cut off or damaged."""
+    try:
+        with open(path, "rb") as file, np.load(file) as arrays:  # numpy alone leaves a damaged file open
+            return dict(arrays)
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(
+            f"{path}: not a whole file of arrays ({reason}): take it from git again, or delete it and run again"
+        ) from None
 
 
 def read_or_set_aside(path: str | Path, read: Callable[[Path], Content]) -> Content | None:
@@ -99,15 +109,45 @@ def read_or_set_aside(path: str | Path, read: Callable[[Path], Content]) -> Cont
 
 def need_space(folder: str | Path, n_bytes: float, what: str) -> None:
     """DataError if the disk that holds `folder` (which may not exist yet) has less than n_bytes free."""
-    folder = Path(folder).absolute()
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
+    free = _free(Path(folder))
     if free < n_bytes:
         raise DataError(
-            f"{folder}: {what} needs {n_bytes / GB:.1f} GB and {free / GB:.1f} GB are free: "
+            f"{Path(folder).absolute()}: {what} needs {amount(n_bytes)} and {amount(free)} are free: "
             "free some, or put the folder on a larger disk"
         )
+
+
+@contextmanager
+def room_for(path: str | Path, n_bytes: float | None = None) -> Iterator[None]:
+    """Within it, an error of a full disk is a DataError of one line: file, needed and free space, remedy.
+
+    n_bytes  of the file, as far as it is known
+    """
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # HDF5 says some in the text of a RuntimeError alone
+        found = re.search(r"\berrno = (\d+)", str(error))
+        number = getattr(error, "errno", None) or (int(found[1]) if found else None)
+        if number not in FULL:
+            raise
+        need = "" if n_bytes is None else f"it needs {amount(n_bytes)}, "
+        raise DataError(
+            f"{path}: {os.strerror(number).lower()}: {need}{amount(_free(Path(path).parent))} are free; make room, "
+            "then run again, which goes on where it stopped"
+        ) from None
+
+
+def amount(n_bytes: float) -> str:
+    """A number of bytes as people read it."""
+    return f"{n_bytes / GB:.1f} GB" if n_bytes >= GB else f"{n_bytes / 1e6:.1f} MB"
+
+
+def _free(folder: Path) -> int:
+    """Bytes that this user can still write on the disk that holds `folder`, which may not exist yet."""
+    folder = folder.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
 
 
 def file_digest(path: str | Path, algorithm: str = "sha256") -> str:

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,30 @@ def describe(folder: str | Path, splits: dict[str, list[Path]], **facts: Any) ->
     manifest = {**facts, "files": files, "sha256": {split: _digest(names) for split, names in files.items()}}
     write_json(folder / NAME, manifest)
     return _as_json(manifest)
+
+
+def release(folder: str | Path, splits: Iterable[str]) -> None:
+    """Compare the files of some splits with the manifest, then take them out of it: they are about to be made again
+    where they are missing, and described anew.
+
+    A file with another checksum is renamed to `<name>.changed`, with a warning: somebody or something has changed it
+    since it was made. A manifest that cannot be read is set aside.
+    """
+    folder = Path(folder)
+    manifest = read_or_set_aside(folder / NAME, lambda path: _load(path.parent)) or {}
+    listed = {split: manifest.get("files", {}).get(split, {}) for split in splits}
+    for name, sha256 in (item for names in listed.values() for item in names.items()):
+        path = folder / name
+        if path.is_file() and file_digest(path) != sha256:
+            aside = path.with_name(path.name + ".changed")
+            os.replace(path, aside)
+            warnings.warn(
+                f"{path} is not as it was made (sha256 in {NAME}): renamed to {aside.name} and made again", stacklevel=2
+            )
+    if any(listed.values()):
+        for part in ("files", "sha256"):
+            manifest[part] = {split: kept for split, kept in manifest[part].items() if split not in listed}
+        write_json(folder / NAME, manifest)
 
 
 def checksums(folder: str | Path, splits: tuple[str, ...], command: str) -> dict[str, str]:

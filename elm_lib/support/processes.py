@@ -26,11 +26,34 @@ def die_with(pid: int) -> None:
 
 def _watch(watched: psutil.Process) -> None:
     pause = threading.Event()
-    while watched.is_running() and watched.status() != psutil.STATUS_ZOMBIE:
+    while _is_alive(watched):
         pause.wait(POLL_S)
-    for child in psutil.Process().children(recursive=True):
-        child.kill()
+    for child in _children():
+        with suppress(psutil.Error):  # it has ended meanwhile
+            child.kill()
     os._exit(1)
+
+
+def _is_alive(watched: psutil.Process) -> bool:
+    """Whether a process runs. It may end between two looks, also within this one."""
+    try:
+        return watched.is_running() and watched.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except (psutil.Error, OSError):  # it cannot be looked at, at this moment
+        return True
+
+
+def _children() -> list[psutil.Process]:
+    try:
+        return psutil.Process().children(recursive=True)
+    except (psutil.Error, OSError):
+        return []
+
+
+def for_owner_alone() -> None:
+    """From here on, this process and those it starts make no file that group or others can write."""
+    os.umask(os.umask(0o022) | 0o022)
 
 
 def ancestor(name: str) -> int:

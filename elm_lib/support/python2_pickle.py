@@ -11,14 +11,18 @@ name up either way.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+import resource
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from elm_lib.support.errors import DataError
 
+_TIMES, _SPARE_BYTES = 20, 1e9  # memory that a pickle may take: so many times its size, and so many bytes
 _MAX_CACHE = 100_000  # scalars a dtype remembers: the 6000 spike times, not every float of a file
 
 
@@ -39,7 +43,7 @@ class _Dtype:
             self.code = "V"  # sub-arrays and records: not numbers
 
     def numpy(self) -> np.dtype:
-        if self.code[0] not in "biuf" or not self.code[1:].isdigit():
+        if self.code[:1] not in tuple("biuf") or not self.code[1:].isdigit():
             raise ValueError(f"array of dtype {self.code!r}: only numbers are read")
         return np.dtype(self.code).newbyteorder(self.order)  # type: ignore[arg-type]  # from a file; numpy refuses others
 
@@ -115,6 +119,22 @@ class _Unpickler(pickle.Unpickler):
             ) from None
 
 
+@contextmanager
+def _bounded(n_bytes: float) -> Iterator[None]:
+    """Within it, this process gets no more than n_bytes of memory on top of what it has: MemoryError beyond."""
+    try:
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        most = int(psutil.Process().memory_info().vms + n_bytes)
+        resource.setrlimit(resource.RLIMIT_AS, (most if before[0] < 0 else min(most, before[0]), before[1]))
+    except (OSError, ValueError):  # a system without such limits
+        yield
+        return
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
 def load(path: str | Path) -> Any:
     """The content of a pickle of numbers, strings, lists, tuples, dicts and numpy arrays (as `Array`).
 
@@ -122,12 +142,14 @@ def load(path: str | Path) -> Any:
     """
     path = Path(path)
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb") as file, _bounded(_TIMES * path.stat().st_size + _SPARE_BYTES):
             return _Unpickler(file, path).load()
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except (DataError, OSError):
         raise
+    except MemoryError:
+        raise DataError(f"{path}: asks for far more memory than it has content: delete it and get it again") from None
     except Exception as error:  # a damaged pickle can raise anything
         raise DataError(
             f"{path}: not a whole pickle ({type(error).__name__}: {error}): delete it and get it again"

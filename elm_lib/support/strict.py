@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Count = Annotated[int, Field(ge=1, le=10_000_000)]  # of samples, steps, ms: more is a slip of the pen
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
 
 class Strict(BaseModel):
-    """Frozen; refuses unknown keys and wrong types."""
+    """Frozen; refuses unknown keys, wrong types, and numbers that are not finite."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 def check_sizes(source: str, sizes: dict[str, int | None], of: str = "", unit: str = "") -> None:

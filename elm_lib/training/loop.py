@@ -7,6 +7,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -92,10 +93,10 @@ def train_loop(
     save      writes a checkpoint
     note      file that says how many steps are done, for progress bars
     stop      called with the number of steps done; True ends the loop there, as a kill would
-    until     time (s, as `time.time`) from which on the loop saves a checkpoint and ends
+    until     time (s, as `time.monotonic`) from which on the loop saves a checkpoint and ends
     """
     loss_sum.fill_(progress.loss_sum)
-    saved_at = told_at = time.time()
+    saved_at = told_at = time.monotonic()
     model.train()
     for done in advance(progress.step):
         progress.step = done
@@ -111,12 +112,13 @@ def train_loop(
             loss_sum.zero_()
         if progress.diverged:
             return
-        now = time.time()
+        now = time.monotonic()
         if last or now - saved_at > CHECKPOINT_S or now > until:
             save()
             saved_at = now
         if now - told_at > TOLD_S:
-            write_text(note, json.dumps({"step": done}), durable=False)
+            with suppress(DataError, OSError):  # only a progress bar reads it
+                write_text(note, json.dumps({"step": done}), durable=False)
             told_at = now
         if stop(done) or now > until:
             return

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import PositiveFloat
 from torch import Tensor, nn
 
-from elm_lib.support.strict import Strict
+from elm_lib.support.strict import Count, Strict
 
 
 class Train(Strict):
@@ -17,12 +17,12 @@ class Train(Strict):
 
     optimizer: Literal["adam", "adamax"]
     lr: PositiveFloat
-    batch_size: PositiveInt
-    epochs: PositiveInt
-    batches_per_epoch: PositiveInt
+    batch_size: Count
+    epochs: Count
+    batches_per_epoch: Count
     clip_grad_norm: PositiveFloat | None
     # Pieces of a batch, one after another. Memory is that of one piece, the gradient is that of the whole batch.
-    accumulate: PositiveInt = 1
+    accumulate: Count = 1
 
     @property
     def steps(self) -> int:

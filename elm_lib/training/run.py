@@ -17,8 +17,8 @@ from safetensors.torch import save
 
 from elm_lib.datasets import task_class
 from elm_lib.models.registry import build
-from elm_lib.support.errors import ConfigError
-from elm_lib.support.files import read_or_set_aside, write_atomically, write_npz, write_text
+from elm_lib.support.errors import ConfigError, DataError
+from elm_lib.support.files import file_digest, read_or_set_aside, write_atomically, write_npz, write_text
 from elm_lib.support.processes import die_with, locked
 from elm_lib.training.loop import Progress, on_gpu, step_by_step, train_loop
 from elm_lib.training.optimisation import Train
@@ -52,12 +52,20 @@ class Run:
         return Path(self.folder) / "result.json"
 
     def is_done(self) -> bool:
-        """Whether the result is there and can be read. One that cannot be read is set aside: the run is done again."""
-        return self.result.exists() and read_or_set_aside(self.result, _read_json) is not None
+        """Whether the result is there, whole. Else it is set aside, and the run is done again."""
+        return self.result.exists() and read_or_set_aside(self.result, read_result) is not None
 
 
-def _read_json(path: Path) -> dict:
-    return json.loads(path.read_text())
+def read_result(path: Path) -> dict:
+    """result.json of a run, after comparing the files beside it with their checksums in it. Raises DataError."""
+    content = json.loads(path.read_text())
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: holds {content!r}, which is no result")
+    for name, sha256 in content.get("files", {}).items():
+        file = path.with_name(name)
+        if not file.is_file() or file_digest(file) != sha256:
+            raise DataError(f"{path}: {name} beside it is not what the run wrote")
+    return content
 
 
 def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
@@ -85,7 +93,7 @@ def train_run(
 
     parent_pid  end when that process is gone
     stop        called with the number of steps done; True abandons the run there, as a kill would (for tests)
-    until       time (s, as `time.time`) from which on the run saves a checkpoint and ends without a result
+    until       time (s, as `time.monotonic`) from which on the run saves a checkpoint and ends without a result
     """
     if parent_pid:
         die_with(parent_pid)
@@ -97,7 +105,7 @@ def train_run(
 
 
 def _train(run: Run, train: Train, stop: Callable[[int], bool], until: float) -> None:
-    folder, started = Path(run.folder), time.time()
+    folder, started = Path(run.folder), time.monotonic()
     torch.set_num_threads(run.threads)
     task = task_class(run.task)(run.data, train.batch_size, run.seed, **run.options)
     with _SEEDED:  # runs in threads share torch's generator
@@ -112,7 +120,7 @@ def _train(run: Run, train: Train, stop: Callable[[int], bool], until: float) ->
     progress.devices += [] if device in progress.devices else [device]
 
     def save_checkpoint() -> None:
-        progress.seconds = before + time.time() - started
+        progress.seconds = before + time.monotonic() - started
         progress.save(checkpoint, model, optimizer)
 
     train_loop(
@@ -128,21 +136,23 @@ def _train(run: Run, train: Train, stop: Callable[[int], bool], until: float) ->
         until=until,
     )
     if progress.is_over(train) and not stop(progress.step):
-        progress.seconds = before + time.time() - started
+        progress.seconds = before + time.monotonic() - started
         _finish(run, task, model, progress)
         checkpoint.unlink(missing_ok=True)
 
 
 def _finish(run: Run, task, model: torch.nn.Module, progress: Progress) -> None:
     """Test the selected weights and write the results; result.json last."""
-    folder, scores = Path(run.folder), {}
+    folder, scores, written = Path(run.folder), {}, ["curve.csv"]
     if not progress.diverged:
         assert progress.best is not None  # a run that did not diverge has a best epoch
         model.load_state_dict(progress.best)
         scores, statistics = task.evaluate(model)
         write_npz(folder / "statistics.npz", statistics, compressed=True)
+        written += ["statistics.npz", "model.safetensors"]
         if run.shown:
             write_npz(folder / "shown.npz", task.example(model), compressed=True)
+            written.append("shown.npz")
         weights = {name: value.contiguous().cpu() for name, value in model.state_dict().items()}
         write_atomically(folder / "model.safetensors", save(weights))
     header = list(progress.curve[0]) if progress.curve else ["epoch", "step", "train_loss"]
@@ -155,7 +165,8 @@ def _finish(run: Run, task, model: torch.nn.Module, progress: Progress) -> None:
         "device": ", then ".join(progress.devices),
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    content = {"run": asdict(run), "device": "+".join(kinds), "made": made, "result": result}
+    files = {name: file_digest(folder / name) for name in written}
+    content = {"run": asdict(run), "device": "+".join(kinds), "made": made, "result": result, "files": files}
     write_text(run.result, json.dumps(content, indent=1))
 
 

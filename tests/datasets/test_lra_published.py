@@ -1,7 +1,9 @@
 """The published archives, in small and of the same formats, fetched from a loopback server and converted."""
 
+import gzip
 import hashlib
 import json
+import re
 import tarfile
 import threading
 from functools import partial
@@ -18,6 +20,7 @@ from elm_lib.datasets.lra.schema import open_split
 from elm_lib.datasets.lra.text import PRINTABLE, decode
 from elm_lib.experiments.config import Lra
 from elm_lib.simulate.symbols import listops
+from elm_lib.support import tar
 from elm_lib.support.errors import DataError
 
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder", "pathfinder_x")
@@ -56,9 +59,12 @@ def served(archives, monkeypatch):
 def _point(monkeypatch, archives, base):
     small = {}
     for archive in (lra_download.RELEASE, lra_download.IMDB, lra_download.CIFAR):
-        md5 = hashlib.md5((archives / archive.name).read_bytes()).hexdigest()
+        path = archives / archive.name
+        md5 = hashlib.md5(path.read_bytes()).hexdigest()
         small[archive.name] = archive._replace(
-            url=base + archive.name, checksum=archive.checksum and f"md5:{md5}", n_bytes=1e5
+            url=base + archive.name,
+            checksum=archive.checksum and f"md5:{md5}",
+            n_bytes=(archives / archive.name).stat().st_size,
         )
     monkeypatch.setattr(lra_download, "RELEASE", small["lra_release.gz"])
     monkeypatch.setattr(lra_prepare, "RELEASE", small["lra_release.gz"])
@@ -202,8 +208,126 @@ def test_an_empty_picture_is_left_out_and_a_cut_archive_refused(tmp_path):
     assert train.provenance["left_out_empty"] == ["imgs/0/sample_3.png"]
     assert sum(len(open_split(p)) for p in (tmp_path / "out").rglob("*.h5")) == 19
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(DataError, match=r"lra_release\.gz: not a whole archive"):
+    with pytest.raises(DataError, match=r"lra_release\.gz: not a whole archive: .* at byte \d+ of \d+: delete it"):
         lra_prepare.prepare(real("listops"), {}, raw=tmp_path, out=tmp_path / "cut")
+
+
+TWICE = "lra_release/pathfinder128/curv_contour_length_14/"  # as in the published archive: at the top level too
+
+
+def pictures(out):
+    """(grey level, label) of each picture of pathfinder_x."""
+    splits = [open_split(path) for path in sorted(out.rglob("*.h5"))]
+    return sorted((int(s.sequences(i)[0][0]), int(s.label[i])) for s in splits for i in range(len(s)))
+
+
+def test_what_the_archive_holds_twice_is_read_once_or_refused(tmp_path):
+    members = lra_archives.release_content()
+    for name, content in list(members.items()):
+        if "pathfinder128/curv_contour" in name and "sample_1" in name:
+            members[TWICE + name.split("length_14/")[1]] = content
+    lra_archives.write_release(tmp_path / "lra_release.gz", dict(sorted(members.items(), reverse=True)))
+    lra_prepare.prepare(real("pathfinder_x"), {}, raw=tmp_path, out=tmp_path / "out")
+    assert pictures(tmp_path / "out") == sorted(((8 * i + 1) * 8 // 256, i % 2) for i in range(20))
+    for name, other in (("imgs/0/sample_1.png", "imgs/0/sample_2.png"), ("metadata/0.npy", "metadata/1.npy")):
+        nested = f"lra_release/{TWICE}"
+        members[TWICE + name] = members[nested + other]
+        lra_archives.write_release(tmp_path / "lra_release.gz", members)
+        with pytest.raises(DataError, match=rf"lra_release\.gz: pathfinder128/\S+{name} is in it twice, .* another"):
+            lra_prepare.prepare(real("pathfinder_x"), {}, raw=tmp_path, out=tmp_path / "other")
+        del members[TWICE + name]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_an_archive_cut_anywhere_or_with_a_flipped_bit_is_one_line(tmp_path, packed):
+    path = lra_archives.write_release(tmp_path / "lra_release.gz", lra_archives.release_content(4))
+    whole = path.read_bytes() if packed else gzip.decompress(path.read_bytes())
+    path.unlink()
+    path = tmp_path / ("lra_release.gz" if packed else "lra_release")
+    rng, seen = np.random.default_rng(0), 0
+    end = len(whole) if packed else len(whole.rstrip(b"\0"))  # what pads a tar archive can go
+    cuts = [whole[:n] for n in [0, 1, 2, 10, 511, 512, end - 1, *rng.integers(end, size=12)]]
+    flips = []
+    for at in rng.integers(32, len(whole), size=40):  # after gzip's header: time, system, former name
+        image = bytearray(whole)
+        image[at] ^= 1 << int(rng.integers(8))
+        flips.append(bytes(image))
+    for image in cuts + (flips if packed else []):  # a tar archive alone has no checksum of its content
+        path.write_bytes(image)
+        try:
+            for _, content in tar.members(path, "get it again"):
+                content.digest()
+        except DataError as error:
+            seen += 1
+            line = rf"{path}: not a whole archive: .+, at byte \d+ of {len(image)}: get it again"
+            assert re.fullmatch(line, str(error))
+    assert seen == len(cuts) + (len(flips) if packed else 0)
+
+
+@pytest.mark.parametrize("name", ["lra_release", "lra_release.tar", "lra_release.tar.gz"])
+def test_an_archive_as_users_have_it_is_read_as_it_is(tmp_path, archives, name, monkeypatch):
+    _point(monkeypatch, archives, "http://127.0.0.1:1/")
+    packed = (archives / "lra_release.gz").read_bytes()
+    (tmp_path / name).write_bytes(packed if name.endswith(".gz") else gzip.decompress(packed))
+    wanted = real("listops")
+    found = lra_download.fetch(tmp_path, wanted)
+    assert lra_prepare.prepare(wanted, found, raw=tmp_path, out=tmp_path / "out")["listops"]["samples"]["train"] == 3
+
+
+def test_a_failed_download_is_not_taken_for_the_archive(tmp_path, archives, served, monkeypatch):
+    page = b"<html><body>Quota exceeded</body></html>"
+    small = {archive.name: archive for archive in lra_download.ARCHIVES.values()}["lra_release.gz"]
+    good = (archives / "lra_release.gz").read_bytes()
+    try:
+        for content, line in ((page, r"40 bytes, where .* error page"), (good[:-9], "not a whole archive")):
+            (archives / "lra_release.gz").write_bytes(content)
+            with pytest.raises(DataError, match=rf"lra_release\.gz: {line}.*look into lra_release\.gz\.rejected"):
+                lra_download.fetch(tmp_path, real("listops"))
+            assert (tmp_path / "lra_release.gz.rejected").read_bytes() == content
+            assert not (tmp_path / "manifest.json").exists()
+        other = lra_archives.write_release(archives / "lra_release.gz", lra_archives.release_content(19)).read_bytes()
+        assert lra_download.fetch(tmp_path, real("listops"))  # entered
+        (tmp_path / "lra_release.gz").unlink()
+        (archives / "lra_release.gz").write_bytes(good)
+        sums = [hashlib.sha256(content).hexdigest() for content in (good, other)]
+        line = (
+            rf"lra_release\.gz: sha256 is {sums[0]}, not {sums[1]} of 'lra_release\.gz' in \S+manifest\.json: look into"
+        )
+        with pytest.raises(DataError, match=line):
+            lra_download.fetch(tmp_path, real("listops"))
+        assert (tmp_path / "lra_release.gz.rejected").read_bytes() == good
+        (tmp_path / "lra_release.gz").write_bytes(page)  # put there by hand: it stays
+        (tmp_path / "manifest.json").unlink()
+        with pytest.raises(DataError, match=r"error page"):
+            lra_download.fetch(tmp_path, real("listops"))
+        assert (tmp_path / "lra_release.gz").read_bytes() == page
+        assert small.n_bytes == len(good)
+    finally:
+        (archives / "lra_release.gz").write_bytes(good)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda batch: batch["labels"].pop(), "10 pictures and 9 labels"),
+        (lambda batch: batch["labels"].__setitem__(3, 0.5), "labels: 0.5 is not a whole number from 0 to 9"),
+        (lambda batch: batch["labels"].__setitem__(3, 10), "labels: 10"),
+        (lambda batch: batch.update(data=batch["data"] - 2.0), "pixels: -1.0 is not a whole number from 0 to 255"),
+        (lambda batch: batch.update(data=batch["data"] * 1e9), "pixels: "),
+        (lambda batch: batch.update(data=batch["data"] / 0), "pixels: "),
+    ],
+)
+def test_pictures_and_labels_that_cannot_be_are_refused(tmp_path, change, words):
+    members = lra_archives.cifar_content()
+    data = np.ones((10, 3072), np.uint8)
+    batch = {"labels": list(range(10)), "data": data}
+    with np.errstate(all="ignore"):
+        change(batch)
+    members["cifar-10-batches-py/data_batch_2"] = lra_archives.python2_dumps(batch)
+    lra_archives.write_release(tmp_path / "cifar-10-python.tar.gz", members)
+    with pytest.raises(DataError, match=words) as error:
+        lra_prepare.prepare(real("image"), {}, raw=tmp_path, out=tmp_path / "out")
+    assert "cifar-10-python.tar.gz: data_batch_2 does not hold" in str(error.value)
 
 
 def test_listops_of_the_published_form_is_what_our_generator_writes():

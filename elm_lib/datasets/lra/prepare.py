@@ -55,6 +55,8 @@ def prepare(
     asked_splits, tasks = tuple(split for split in SPLITS if split in set(splits)), dict(wanted.tasks())
     made = {task: asked_splits if _is_split_by_split(task, asked) else SPLITS for task, asked in tasks.items()}
     workers = workers or usable_cores()
+    for task in tasks:
+        manifest.release(out / task, made[task])
     missing = {task: _missing(out / task, made[task], _provenance(wanted, task, found)) for task in tasks}
     release = {}
     drawn = sum(

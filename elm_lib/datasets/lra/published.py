@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import io
 import re
-import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,10 +24,11 @@ from PIL import Image, UnidentifiedImageError
 
 from elm_lib.datasets.lra.schema import FIRST_SYMBOL, FORMS, SPLITS, SplitWriter
 from elm_lib.datasets.lra.text import PRINTABLE, encode, vocabulary, write_texts
-from elm_lib.support import python2_pickle
+from elm_lib.support import python2_pickle, tar
 from elm_lib.support.errors import DataError
+from elm_lib.support.files import room_for
 
-READER_VERSION = 1  # raise it when the same archive gives other files
+READER_VERSION = 2  # raise it when the same archive gives other files
 _VALID_PART = 10  # one in so many training samples, where the archive has no validation split
 _LISTOPS = re.compile(r"(?:^|/)listops-1000/basic_(train|val|test)\.tsv$")
 _RETRIEVAL = re.compile(r"(?:^|/)tsv_data/new_aan_pairs\.(train|eval|test)\.tsv$")
@@ -42,26 +42,20 @@ Row = tuple[np.ndarray, np.ndarray | list[int], list[int]]  # symbols, lengths, 
 
 
 def members(place: Path, *patterns: re.Pattern) -> Iterator[tuple[re.Match, IO[bytes], str]]:
-    """(match, content, name) of the members that a pattern finds, of an archive or an unpacked folder, in its order."""
-    try:
-        if place.is_dir():
-            for path in sorted(p for p in place.rglob("*") if p.is_file()):
-                name = f"{place.name}/{path.relative_to(place).as_posix()}"
-                if match := next(filter(None, (pattern.search(name) for pattern in patterns)), None):
-                    with path.open("rb") as file:
-                        yield match, file, name
-            return
-        with tarfile.open(place, "r|*") as archive:
-            for member in archive:
-                found = (pattern.search(member.name) for pattern in patterns) if member.isfile() else ()
-                if match := next(filter(None, found), None):
-                    content = archive.extractfile(member)
-                    assert content is not None  # a file has content
-                    yield match, content, member.name
-    except (tarfile.TarError, EOFError, OSError) as error:
-        if isinstance(error, OSError) and error.errno:  # of the disk, not of the archive
-            raise
-        raise DataError(f"{place}: not a whole archive ({error}): delete it and run `dvc repro download_lra`") from None
+    """(match, content, name) of the members that a pattern finds, of an archive or an unpacked folder, in its order.
+
+    The published archive holds some folders twice: what is there again is left out, if it is the same. Raises DataError
+    where it is not, and for an archive that is cut off or damaged.
+    """
+    seen: dict[str, bytes] = {}
+    for name, content in tar.members(place, "delete it and run `dvc repro download_lra`"):
+        if match := next(filter(None, (pattern.search(name) for pattern in patterns)), None):
+            found = match[0].lstrip("/")
+            if found not in seen:
+                yield match, content, name
+                seen[found] = content.digest()
+            elif seen[found] != content.digest():
+                raise DataError(f"{place}: {found} is in it twice, the second time, as {name}, another: get it again")
 
 
 def convert_release(place: Path, out: Path, wanted: dict[str, tuple[Limits, int | None, dict]]) -> None:
@@ -163,7 +157,8 @@ class _Pictures:
                 words = line.split()
                 if len(words) < 4 or words[3] not in ("0", "1"):
                     raise DataError(f"{name}: line {line[:60]!r} is not folder, file, number, label")
-                self.labels[f"{words[0]}/{words[1]}"] = int(words[3])
+                if self.labels.setdefault(f"{words[0]}/{words[1]}", int(words[3])) != int(words[3]):
+                    raise DataError(f"{name}: gives {words[0]}/{words[1]} two labels: get lra_release.gz again")
             return
         if not content:  # the published sets have empty files among them
             self.empty.add(member)
@@ -175,14 +170,19 @@ class _Pictures:
         if picture.shape != (self.size, self.size):
             raise DataError(f"{name}: {picture.shape} pixels, expected {self.size} x {self.size}")
         self.place[member] = len(self.place)
-        self.file.write(grey_levels(picture, FORMS[self.task].n_tokens).data)
+        with room_for(self.path):
+            self.file.write(grey_levels(picture, FORMS[self.task].n_tokens).data)
 
     def write(self) -> None:
-        self.file.close()
+        with room_for(self.path):
+            self.file.close()
         names = [name for name in sorted(self.labels, key=_natural) if name not in self.empty]
         if not names or (missing := [name for name in names if name not in self.place]):
             lost = missing[0] if names else "metadata"
             raise DataError(f"{self.task}: {lost} of curv_contour_length_14 is not in the archive: get it again")
+        written = self.path.stat().st_size // self.size**2
+        if written != len(self.place):
+            raise DataError(f"{self.task}: {written} pictures were written of {len(self.place)}: run again")
         pixels = np.memmap(self.path, np.uint8, "r").reshape(-1, self.size**2)
         order = np.random.default_rng(0).permutation(len(names))
         tenth = max(1, len(names) // 10)
@@ -242,7 +242,10 @@ def convert_cifar(place: Path, out: Path, limits: Limits, provenance: dict) -> N
             content = python2_pickle.load(path)
             try:
                 pixels = python2_pickle.numbers(python2_pickle.field(content, "data")).reshape(-1, 3, 32, 32)
-                found[match[1]] = pixels, python2_pickle.numbers(python2_pickle.field(content, "labels"))
+                labels = python2_pickle.numbers(python2_pickle.field(content, "labels"))
+                if len(labels) != len(pixels):
+                    raise ValueError(f"{len(pixels)} pictures and {len(labels)} labels")
+                found[match[1]] = _whole(pixels, "pixels", 255), _whole(labels, "labels", FORMS["image"].n_classes - 1)
             except (KeyError, ValueError, TypeError, AttributeError) as error:
                 raise DataError(
                     f"{place}: {match[1]} does not hold data and labels ({error!r}): get it again"
@@ -257,6 +260,14 @@ def convert_cifar(place: Path, out: Path, limits: Limits, provenance: dict) -> N
         pictures, labels = np.stack([p for p, _ in content]), np.array([y for _, y in content])
         with SplitWriter(out / "image" / f"{split}.h5", "image", source="real", provenance=provenance) as writer:
             writer.add(grey_levels(pictures, FORMS["image"].n_tokens), np.full(len(labels), 1024), labels)
+
+
+def _whole(values: np.ndarray, what: str, most: int) -> np.ndarray:
+    """uint8, the same values. ValueError for one that is no whole number from 0 to `most`."""
+    wrong = ~((values >= 0) & (values <= most) & (values == np.floor(values)))
+    if wrong.any():
+        raise ValueError(f"{what}: {values[wrong][0]} is not a whole number from 0 to {most}")
+    return values.astype(np.uint8)
 
 
 def luma(rgb: np.ndarray) -> np.ndarray:

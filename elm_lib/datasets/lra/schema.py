@@ -31,7 +31,8 @@ import h5py
 import numpy as np
 
 from elm_lib.support.errors import DataError
-from elm_lib.support.files import need_space, part_of, put_in_place
+from elm_lib.support.files import need_space, part_of, put_in_place, room_for
+from elm_lib.support.hdf5 import reading
 
 SCHEMA = "lra"
 VERSION = 1
@@ -107,7 +108,8 @@ class SplitWriter:
             raise DataError(f"{self.path}: labels {labels.min()}..{labels.max()}, outside 0..{self.form.n_classes - 1}")
         if len(lengths) and lengths.min() < 1:
             raise DataError(f"{self.path}: a sequence without a symbol")
-        self._file.write(np.ascontiguousarray(tokens, np.uint8).data)
+        with room_for(self.path):
+            self._file.write(np.ascontiguousarray(tokens, np.uint8).data)
         self._lengths.append(lengths.astype(np.int64))
         self._labels.append(labels.astype(np.uint8))
 
@@ -116,10 +118,11 @@ class SplitWriter:
         return self
 
     def __exit__(self, kind, value, trace) -> None:
-        self._file.close()
         try:
-            if kind is None:
-                self._finish()
+            with room_for(self.path):
+                self._file.close()
+                if kind is None:
+                    self._finish()
         finally:
             self._spool.unlink(missing_ok=True)
             self._part.unlink(missing_ok=True)
@@ -200,11 +203,8 @@ def open_split(path: str | Path) -> Split:
     path = Path(path)
     if not path.is_file():
         raise DataError(f"{path}: no such file: run `dvc repro preprocess_lra`")
-    try:
-        with h5py.File(path, "r") as file:
-            return _open(path, file)
-    except (OSError, KeyError) as error:
-        raise DataError(f"{path}: not a whole HDF5 file of schema {SCHEMA} ({error}): {_REMAKE}") from None
+    with reading(path, f"schema {SCHEMA}", _REMAKE) as file:
+        return _open(path, file)
 
 
 def _open(path: Path, file: h5py.File) -> Split:
@@ -215,6 +215,9 @@ def _open(path: Path, file: h5py.File) -> Split:
     expected = form(task)
     if (int(file.attrs["n_tokens"]), int(file.attrs["n_classes"]), s) != expected[:3]:
         raise DataError(f"{path}: is not of the form of {task}, {expected}: {_REMAKE}")
+    class_token = int(file.attrs["class_token"])
+    if class_token != (expected.n_tokens - 1 if expected.has_class_token else -1):
+        raise DataError(f"{path}: class_token {class_token} is not that of {task}, {expected}: {_REMAKE}")
     for name, dtype in (("tokens", "u1"), ("row_ptr", "<i8"), ("label", "u1")):
         if file[name].dtype != np.dtype(dtype) or file[name].ndim != 1:
             raise DataError(
@@ -239,7 +242,7 @@ def _open(path: Path, file: h5py.File) -> Split:
         expected.n_tokens,
         expected.n_classes,
         s,
-        int(file.attrs["class_token"]),
+        class_token,
         row_ptr,
         label,
         offset,

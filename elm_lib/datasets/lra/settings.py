@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
-from elm_lib.support.strict import Strict, check_sizes
+from elm_lib.support.strict import Count, Seed, Strict, check_sizes
 
 
 class LraTask(Strict):
     """One task of the Long Range Arena: how many samples; lengths in symbols, both exclusive for ListOps."""
 
     source: Literal["generated", "real"]
-    train: PositiveInt | None
-    valid: PositiveInt | None
-    test: PositiveInt | None
-    min_length: NonNegativeInt | None = None
-    max_length: PositiveInt | None = None
+    train: Count | None
+    valid: Count | None
+    test: Count | None
+    min_length: Annotated[int, Field(ge=0, le=10_000_000)] | None = None
+    max_length: Count | None = None
 
     @model_validator(mode="after")
     def _generated_data_have_a_size(self):
@@ -41,7 +41,7 @@ class LraTask(Strict):
 class Lra(Strict):
     """The tasks that a profile prepares; null: not."""
 
-    seed: NonNegativeInt
+    seed: Seed
     listops: LraTask | None
     text: LraTask | None
     retrieval: LraTask | None

@@ -44,9 +44,7 @@ class Task:
     def sizes(name: str, dropout: float) -> dict[str, int]:
         """What a model of this task needs. Raises ConfigError for options out of range."""
         if name not in FORMS or not 0 <= dropout < 1:
-            raise ConfigError(
-                f"params.yaml: task.name = {name!r}, task.dropout = {dropout}: one of {sorted(FORMS)}; 0 to below 1"
-            )
+            raise ConfigError(f"task.name = {name!r}, task.dropout = {dropout}: one of {sorted(FORMS)}; 0 to below 1")
         return {"input_size": FORMS[name].n_tokens, "d_o": FORMS[name].n_classes}
 
     @staticmethod

@@ -10,12 +10,13 @@ import os
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from elm_lib.datasets.neuronio.schema import N_CHANNELS, SOMA_BIAS_MV, SOMA_CAP_MV, SOMA_SCALE_MV, SimulationSet
+from elm_lib.support.compiled import njit_cached
 
 READ_ONLY = os.O_RDONLY | os.O_CLOEXEC
-compiled = njit(cache=True, nogil=True, error_model="numpy")
+compiled = njit_cached(nogil=True, error_model="numpy")
 
 _open = types.ExternalFunction("open", types.int32(types.uintp, types.int32))
 _close = types.ExternalFunction("close", types.int32(types.int32))

@@ -45,6 +45,8 @@ def prepare(
     Manifest: see `elm_lib.support.manifest`; source, morphology ("exact", "default", or "real" for real data).
     Each split is drawn from a seed of its own, 10 seed + 1, 2, 3. Raises DataError for anything damaged or non-finite.
     """
+    splits = tuple(splits)
+    manifest.release(out, splits)
     if sources["source"] == "real":
         paths = published.convert(raw / "neuronio", out, splits, workers=usable_cores())
     else:

@@ -39,6 +39,7 @@ SPLITS: dict[str, tuple[str, ...]] = {
 FOLDER_BYTES = 115e9 / 11  # bytes: mean size of a folder
 BYTES_PER_SIMULATION = 0.25e6  # bytes: 6 s in our schema
 N_SEGMENTS, N_BASAL = 639, 262  # dendritic segments, the basal ones first
+LONGEST_S = 600.0  # s: of a simulation; the published ones have 6
 _KAGGLE = "kaggle"  # folder in the raw folder that kagglehub manages
 
 
@@ -69,10 +70,21 @@ def register(raw: str | Path, folder: str) -> None:
     files = _files_by_hand(raw, folder) or sorted(set((raw / _KAGGLE).rglob(f"{folder}/**/*.p")))
     if not files:
         raise DataError(f"{raw}: holds no {folder}/*.p: run the download stage, or put the files there by hand")
+    for path in files:
+        _check_pickle(path)
     entries = {
         path.relative_to(raw).as_posix(): manifest.seen(path) for path in _shown(files, len(files), f"sha256 {folder}")
     }
     manifest.enter(raw, folder, entries)
+
+
+def _check_pickle(path: Path) -> None:
+    """Raise DataError for what is no pickle from its first byte to its last: an error page, a file that was cut off."""
+    with path.open("rb") as file:
+        first, size = file.read(1), file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        if first not in (b"\x80", b"(", b"c", b"]", b"}") or file.read() != b".":
+            raise DataError(f"{path}: no pickle, or not a whole one ({size} bytes): get it again from Kaggle")
 
 
 def find_files(raw: str | Path, folder: str) -> dict[Path, str]:
@@ -147,23 +159,27 @@ def convert_file(source: Path, target: Path, folder: str, sha256: str) -> None:
     content = load(source)
     try:
         params, results = field(content, "Params"), field(content, "Results")
-        duration_ms = round(1000 * numbers(field(params, "totalSimDurationInSec")).item())
+        seconds = numbers(field(params, "totalSimDurationInSec")).item()
+        if not 0 < seconds <= LONGEST_S:
+            raise ValueError(f"totalSimDurationInSec is {seconds}, not in 0..{LONGEST_S:.0f}")
+        duration_ms = round(1000 * seconds)
         _check_segments(field(params, "allSegmentsType"))
         simulations = field(results, "listOfSingleSimulationDicts")
-        spikes, output = [], []
-        voltage = np.empty((len(simulations), duration_ms), np.float32)
-        for n, simulation in enumerate(simulations):
+        if not isinstance(simulations, list) or not simulations:
+            raise ValueError("listOfSingleSimulationDicts holds no simulation")
+        spikes, output, voltages = [], [], []
+        for simulation in simulations:
             spikes.append(_input_spikes(simulation))
-            voltage[n] = numbers(field(simulation, "somaVoltageLowRes")).reshape(duration_ms)
+            voltages.append(numbers(field(simulation, "somaVoltageLowRes")).astype(np.float32).reshape(duration_ms))
             output.append(numbers(field(simulation, "outputSpikeTimes")).reshape(-1))
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise DataError(f"{source}: not a file of NeuronIO ({reason}): get it again from Kaggle") from None
     del content, simulations
     write_simulations(
         target,
         spikes=spikes,
-        soma_voltage=voltage,
+        soma_voltage=np.stack(voltages),
         output_spikes_ms=output,
         source="real",
         provenance={

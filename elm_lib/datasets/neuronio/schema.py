@@ -31,6 +31,7 @@ import h5py
 import numpy as np
 
 from elm_lib.support.errors import DataError
+from elm_lib.support.hdf5 import reading
 
 SCHEMA = "neuronio"
 VERSION = 1
@@ -165,11 +166,8 @@ def open_simulations(path: str | Path) -> Simulations:
     path = Path(path)
     if not path.is_file():
         raise DataError(f"{path}: no such file: run the stage that makes it (`dvc repro`)")
-    try:
-        with h5py.File(path, "r") as file:
-            return _open(path, file)
-    except (OSError, KeyError) as error:
-        raise DataError(f"{path}: not a whole HDF5 file of schema {SCHEMA} ({error}): {_REMAKE}") from None
+    with reading(path, f"schema {SCHEMA}", _REMAKE) as file:
+        return _open(path, file)
 
 
 def _open(path: Path, file: h5py.File) -> Simulations:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
-from elm_lib.support.strict import Strict, check_sizes
+from elm_lib.support.strict import Count, Seed, Strict, check_sizes
 
 
 class Split(Strict):
     """Generated simulations: how many, ms each, input ranges, integration step in ms."""
 
-    simulations: PositiveInt | None
-    duration_ms: int = Field(ge=1100)
+    simulations: Count | None
+    duration_ms: int = Field(ge=1100, le=10_000_000)
     ranges: Literal["narrow", "script"]
     dt_ms: Literal[0.025, 0.05, 0.1]  # type: ignore[valid-type]  # pydantic takes them
 
@@ -21,7 +21,7 @@ class Split(Strict):
 class NeuronIO(Strict):
     source: Literal["generated", "real"]
     morphology: Literal["default", "exact"]
-    seed: NonNegativeInt
+    seed: Seed
     train: Split
     valid: Split
     test: Split

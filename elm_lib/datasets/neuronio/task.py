@@ -63,11 +63,9 @@ class Task:
     def sizes(window_ms: int, burn_in_ms: int, teacher: str | None = None) -> dict[str, int]:
         """What a model of this task needs."""
         if teacher is not None and teacher not in KINDS:
-            raise ConfigError(f"params.yaml: task.teacher = {teacher!r}: choose of {list(KINDS)}, or leave it out")
+            raise ConfigError(f"task.teacher = {teacher!r}: choose of {list(KINDS)}, or leave it out")
         if not 0 <= burn_in_ms < window_ms:
-            raise ConfigError(
-                f"params.yaml: task.burn_in_ms = {burn_in_ms}: must be below task.window_ms = {window_ms}"
-            )
+            raise ConfigError(f"task.burn_in_ms = {burn_in_ms}: must be below task.window_ms = {window_ms}")
         return {"input_size": N_CHANNELS, "d_o": 2}
 
     @staticmethod

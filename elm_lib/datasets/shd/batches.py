@@ -48,8 +48,8 @@ def n_outputs(adding: bool) -> int:
 
 def n_bins(bin_ms: int) -> int:
     """Bins of one second; the last is shorter where bin_ms does not divide 1000. ValueError outside 1..1000."""
-    if bin_ms != int(bin_ms) or not 1 <= bin_ms <= LENGTH_MS:
-        raise ValueError(f"bin_ms = {bin_ms}: a whole number of ms, 1 to {LENGTH_MS}")
+    if not isinstance(bin_ms, int | np.integer) or isinstance(bin_ms, bool) or not 1 <= bin_ms <= LENGTH_MS:
+        raise ValueError(f"bin_ms = {bin_ms!r}: give a whole number of ms, 1 to {LENGTH_MS}, without a point")
     return -(-LENGTH_MS // int(bin_ms))
 
 

@@ -256,7 +256,7 @@ def _transfer_path(parts: Path) -> Path:
 
 def _write_transfer(parts: Path, apply) -> None:
     """The membrane's transfer function, once for all workers, who map it. apply: `map`, or a pool's."""
-    if not _transfer_path(parts).exists():
+    if read_or_set_aside(_transfer_path(parts), _transfer) is None:
         blocks = apply(cochlea.transfer_table, np.array_split(cochlea.place(np.arange(cochlea.N_CHANNELS)), 10))
         cochlea.compile_stages()  # meanwhile, once: the workers find the machine code in numba's cache
         image = io.BytesIO()
@@ -266,4 +266,8 @@ def _write_transfer(parts: Path, apply) -> None:
 
 @lru_cache(1)
 def _ear(parts: Path) -> cochlea.Cochlea:
-    return cochlea.Cochlea(np.load(_transfer_path(parts), mmap_mode="r"))
+    return cochlea.Cochlea(_transfer(_transfer_path(parts)))
+
+
+def _transfer(path: Path) -> np.ndarray:
+    return np.load(path, mmap_mode="r")

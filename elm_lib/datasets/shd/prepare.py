@@ -40,6 +40,8 @@ def prepare(
     file. Manifest: see `elm_lib.support.manifest`; source, and pairs of SHD-Adding {split: n}. Raises DataError for
     anything damaged.
     """
+    splits = tuple(splits)
+    manifest.release(out, splits)
     if sources["source"] == "real":
         (out / "valid.h5").unlink(missing_ok=True)  # of generated data that were here before
         paths = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import shutil
 import zlib
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from elm_lib.support.download import download
 from elm_lib.support.errors import DataError
-from elm_lib.support.files import GB, file_digest, need_space, part_of, put_in_place
+from elm_lib.support.files import GB, file_digest, need_space, part_of, put_in_place, room_for
 
 SERVERS = ("https://zenkelab.org/datasets", "https://compneuro.net/datasets")  # the second is the first's mirror
 UNPACKED_BYTES = 0.7 * GB  # room for both files, generously
@@ -82,15 +81,14 @@ def unpack(source: Path, target: Path, md5: str) -> Path:
     need_space(target.parent, UNPACKED_BYTES if source.suffix == ".gz" else source.stat().st_size, target.name)
     part = part_of(target)
     try:
-        with gzip.open(source) if source.suffix == ".gz" else open(source, "rb") as packed, open(part, "wb") as file:
+        opener = gzip.open if source.suffix == ".gz" else open
+        with room_for(target), opener(source, "rb") as packed, open(part, "wb") as file:
             shutil.copyfileobj(packed, file, 1 << 20)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         part.unlink(missing_ok=True)
         raise DataError(f"{source}: damaged ({error}): delete it and run again") from None
-    except OSError as error:
+    except (OSError, DataError):
         part.unlink(missing_ok=True)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DataError(f"{target}: no space left on the disk: free some and run again") from None
         raise
     found = file_digest(part, "md5")
     if found != md5:

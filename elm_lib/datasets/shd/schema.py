@@ -24,6 +24,7 @@ import numpy as np
 
 from elm_lib.support.errors import DataError
 from elm_lib.support.files import write_atomically
+from elm_lib.support.hdf5 import reading
 
 N_CHANNELS = 700
 N_LABELS = 20
@@ -48,11 +49,12 @@ class Recordings:
         return len(self.label)
 
     def spikes(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """Times in s, float16 (n,), and channels, uint16 (n,), of recording i."""
+        """Times in s, float64 (n,), and channels, uint16 (n,), of recording i. The file has float16, which a unit of
+        microseconds would overflow."""
         if not 0 <= i < len(self):
             raise IndexError(f"{self.path}: no recording {i}: it has {len(self)}")
         part = slice(self.row_ptr[i], self.row_ptr[i + 1])
-        return self.time_s[part], self.channel[part]
+        return self.time_s[part].astype(np.float64), self.channel[part]
 
     def statistics(self) -> dict[str, np.ndarray]:
         """Of each recording, (N,): number of spikes, number of channels with a spike, time of the last spike in s."""
@@ -84,13 +86,10 @@ def open_recordings(path: str | Path) -> Recordings:
     path = Path(path)
     if not path.is_file():
         raise DataError(f"{path}: no such file: run the stage that makes it (`dvc repro preprocess_shd`)")
-    try:
-        with h5py.File(path, "r") as file:
-            times, units = file["spikes/times"][()], file["spikes/units"][()]
-            label, speaker = file["labels"][()], file["extra/speaker"][()]
-            source = str(file.attrs.get("source", "real"))
-    except (OSError, KeyError) as error:
-        raise DataError(f"{path}: not a whole HDF5 file of the SHD layout ({error}): {_REMAKE}") from None
+    with reading(path, "the SHD layout", _REMAKE) as file:
+        times, units = file["spikes/times"][()], file["spikes/units"][()]
+        label, speaker = file["labels"][()], file["extra/speaker"][()]
+        source = str(file.attrs.get("source", "real"))
     if not len(times) == len(units) == len(label) == len(speaker) or not len(times):
         sizes = {"times": len(times), "units": len(units), "labels": len(label), "speaker": len(speaker)}
         raise DataError(f"{path}: as many of each are needed, at least one, not {sizes}: {_REMAKE}")

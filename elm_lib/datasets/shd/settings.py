@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import NonNegativeInt, PositiveInt, model_validator
+from pydantic import model_validator
 
-from elm_lib.support.strict import Strict, check_sizes
+from elm_lib.support.strict import Count, Seed, Strict, check_sizes
 
 
 class Shd(Strict):
@@ -14,11 +14,11 @@ class Shd(Strict):
     test file."""
 
     source: Literal["generated", "real"]
-    seed: NonNegativeInt
-    train: PositiveInt | None
-    test: PositiveInt | None
-    valid_pairs: PositiveInt  # of SHD-Adding
-    test_pairs: PositiveInt
+    seed: Seed
+    train: Count | None
+    test: Count | None
+    valid_pairs: Count  # of SHD-Adding
+    test_pairs: Count
 
     @model_validator(mode="after")
     def _generated_data_have_a_size(self):

@@ -47,11 +47,9 @@ class Task:
         try:
             n_bins(bin_ms)
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"params.yaml: task.{error}") from None
+            raise ConfigError(f"task.{error}") from None
         if not isinstance(adding, bool) or not 0 <= dropout < 1:
-            raise ConfigError(
-                f"params.yaml: task.adding = {adding}, task.dropout = {dropout}: true or false; 0 to below 1"
-            )
+            raise ConfigError(f"task.adding = {adding}, task.dropout = {dropout}: true or false; 0 to below 1")
         return {"input_size": N_CHANNELS, "d_o": n_outputs(adding)}
 
     @staticmethod

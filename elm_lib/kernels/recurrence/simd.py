@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 from llvmlite import binding, ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from elm_lib.kernels.recurrence.bptt import ACTIVATIONS
+from elm_lib.support.compiled import njit_cached
 
 
 def _has_avx512() -> bool:
@@ -34,7 +35,7 @@ LANES = 16 if _has_avx512() else 8  # float32 of a register
 BLOCKS = {8: LANES // 8, 2: 4, 1: 4}
 STEPS = 64  # summed in float32 before they are added to a float64
 
-compiled = njit(cache=True, nogil=True, error_model="numpy")  # no fast-math: a run that diverges has to show NaN
+compiled = njit_cached(nogil=True, error_model="numpy")  # no fast-math: a run that diverges has to show NaN
 INDEX = ir.IntType(32)
 
 

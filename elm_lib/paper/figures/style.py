@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
 from elm_lib.paper import PUBLISHED
+from elm_lib.support.files import write_atomically, write_text
 
 # The paper's colours are seaborn's colorblind palette. TCN and SNN are both red there: no figure shows both.
 _BLUE, _ORANGE, GREEN, _RED, PURPLE, _BROWN, _PINK, _GREY, _YELLOW, _LIGHT_BLUE = sns.color_palette(
@@ -241,8 +243,6 @@ def save(figure: Figure, folder: str | Path, name: str, points: pd.DataFrame | N
 
     Returns the paths of the pictures.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     figure.draw_without_rendering()  # one layout for every format
     figure.set_layout_engine("none")
     paths = []
@@ -252,12 +252,13 @@ def save(figure: Figure, folder: str | Path, name: str, points: pd.DataFrame | N
             "png": {"Software": None},
             "svg": {"Date": None, "Creator": None},
         }[form]
-        figure.savefig(folder / f"{name}.{form}", metadata=metadata)
-        paths.append(folder / f"{name}.{form}")
+        image = io.BytesIO()
+        figure.savefig(image, format=form, metadata=metadata)
+        content = number_ids(image.getvalue().decode()).encode() if form == "svg" else image.getvalue()
+        paths.append(Path(folder) / f"{name}.{form}")
+        write_atomically(paths[-1], content)
     if points is not None:
-        points.to_csv(folder / f"{name}.csv", index=False)
-    svg = folder / f"{name}.svg"
-    svg.write_text(number_ids(svg.read_text()))
+        write_text(Path(folder) / f"{name}.csv", points.to_csv(index=False))
     return paths
 
 

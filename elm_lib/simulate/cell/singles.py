@@ -14,6 +14,8 @@ from numba import njit
 from numpy import float32 as f32
 from numpy import int32 as i32
 
+from elm_lib.support.compiled import njit_cached
+
 # Reordering and fused multiply-add are allowed; "nnan" and "ninf" are not: a diverging run has to show NaN.
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 inlined = njit(forceinline=True, fastmath=FAST, error_model="numpy", boundscheck=False)
@@ -26,7 +28,7 @@ def cached(function):
     `inlined`: else a process that compiles links a callee's own machine code, one that reads the cache the caller's
     copy, and they differ in the last bit.
     """
-    dispatcher = njit(fastmath=FAST, error_model="numpy", nogil=True, cache=True)(function)
+    dispatcher = njit_cached(function, fastmath=FAST, error_model="numpy", nogil=True)
     sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
     cache_file = dispatcher._cache._cache_file  # type: ignore[attr-defined]  # private, so tests/simulate/test_channels.py holds it
     cache_file._source_stamp = (cache_file._source_stamp, hashlib.sha256(sources).hexdigest())

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from scipy import fft
 from scipy.special import hankel1e, j0, j1, y0, y1
+
+from elm_lib.support.compiled import njit_cached
 
 N_CHANNELS = 700
 RATE_HZ = 24_000  # of the membrane's movement and of all that follows
@@ -94,7 +95,7 @@ def membrane_transfer(frequency_hz: np.ndarray, c: np.ndarray) -> np.ndarray:
     return 2 * w / xi * z * pressure / pressure_0 * np.exp(1j * (phase_c - phase_0))
 
 
-@numba.njit(cache=True)
+@njit_cached
 def hair_cell(velocity):
     """Movement of the membrane (T,) -> firing rate of each nerve fibre behind it in 1/s, (T,).
 
@@ -113,7 +114,7 @@ def hair_cell(velocity):
     return rate
 
 
-@numba.njit(cache=True)
+@njit_cached
 def resting_transmitter():
     """(q, c, w) at which the hair cell stays in silence."""
     k = G * A_HAIR / (A_HAIR + B_HAIR)
@@ -121,7 +122,7 @@ def resting_transmitter():
     return c * (L + R) / k, c, c * R / X
 
 
-@numba.njit(cache=True)
+@njit_cached
 def nerve(rate, rng, fibres=FIBRES):
     """Rate (T,) in 1/s -> number of spikes (T,) that a bundle of fibres fires in each step.
 
@@ -146,7 +147,7 @@ def nerve(rate, rng, fibres=FIBRES):
     return counts
 
 
-@numba.njit(cache=True)
+@njit_cached
 def bushy_cell(counts):
     """Spikes of the nerve in each step (T,) -> steps at which the bushy cell fires, int64: a leaky integrate-and-fire
     neuron."""
@@ -167,7 +168,7 @@ def bushy_cell(counts):
     return spikes[:n]
 
 
-@numba.njit(cache=True)
+@njit_cached
 def _channels_to_spikes(velocity, n_steps, rng):
     """Movement (C, >= n_steps) -> (step, channel) of every spike, by channel."""
     found = [bushy_cell(nerve(hair_cell(velocity[c, :n_steps]), rng)) for c in range(velocity.shape[0])]

@@ -13,8 +13,9 @@ beyond these, and loaders drop them.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from elm_lib.support.compiled import njit_cached
 
 SYMBOLS = (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]")
 MIN, MAX, MED, SM, END = range(10, 15)
@@ -75,7 +76,7 @@ def text(symbols: np.ndarray) -> str:
     return " ".join(SYMBOLS[s] for s in symbols)
 
 
-@numba.njit(cache=True)
+@njit_cached
 def _draw(rng, shortest, longest, max_depth, out):
     """One sequence into out: its length and value; length 0 where none of _TRIALS fitted."""
     for _ in range(_TRIALS):
@@ -85,7 +86,7 @@ def _draw(rng, shortest, longest, max_depth, out):
     return 0, 0
 
 
-@numba.njit(cache=True)
+@njit_cached
 def _tree(rng, longest, max_depth, out):
     """Draw and evaluate one tree, left to right. Length `longest` where it would be that long or longer."""
     operator = np.empty(max_depth, np.int64)  # of each open list, outermost first
@@ -127,7 +128,7 @@ def _tree(rng, longest, max_depth, out):
             return length, value
 
 
-@numba.njit(cache=True)
+@njit_cached
 def _apply(operator, values):
     if operator == MIN:
         return values.min()

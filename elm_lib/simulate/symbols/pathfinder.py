@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from elm_lib.simulate.symbols.raster import draw_bar, draw_disc
+from elm_lib.support.compiled import njit_cached
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
 RETRIES = 2  # of a paddle that would come too near, of a seed
@@ -124,7 +124,7 @@ def generate(first: int, n: int, seed: int, size: int = 32, *, balanced: bool = 
     return images, labels
 
 
-@numba.njit(cache=True)
+@njit_cached
 def _draw_contours(
     rng,
     size,
@@ -175,7 +175,7 @@ def _draw_contours(
     return n, attempts
 
 
-@numba.njit(cache=True)
+@njit_cached
 def _seed_pair(rng, size, length, seed_distance, border, apart, paddles):
     """First paddles of the long contours: tails seed_distance apart, the first at least twice that from the border."""
     room = size - 4 * seed_distance
@@ -199,7 +199,7 @@ def _seed_pair(rng, size, length, seed_distance, border, apart, paddles):
     return False
 
 
-@numba.njit(cache=True)
+@njit_cached
 def _seed(rng, paddles, n, size, length, border, apart):
     """First paddle of a short contour, at a uniform free place and direction, into row n."""
     for _ in range(_SEED_TRIALS):
@@ -209,7 +209,7 @@ def _seed(rng, paddles, n, size, length, border, apart):
     return False
 
 
-@numba.njit(cache=True)
+@njit_cached
 def _extend(rng, paddles, n, last, size, margin, length, continuity, border, apart):
     """The paddle after row `last`, into row n: False where there is no way."""
     dx, dy = paddles[last, 2] - paddles[last, 0], paddles[last, 3] - paddles[last, 1]
@@ -247,18 +247,18 @@ def _extend(rng, paddles, n, last, size, margin, length, continuity, border, apa
     return False
 
 
-@numba.njit(cache=True)
+@njit_cached
 def _place(paddles, n, x, y, angle, length):
     paddles[n, 0], paddles[n, 1] = x, y
     paddles[n, 2], paddles[n, 3] = x + length * np.cos(angle), y + length * np.sin(angle)
 
 
-@numba.njit(cache=True)
+@njit_cached
 def _inside(paddles, n, size, border):
     return paddles[n].min() >= border and paddles[n].max() <= size - border
 
 
-@numba.njit(cache=True)
+@njit_cached
 def _free(paddles, n, but, apart):
     """Whether row n keeps its distance from all rows before it, row `but` aside."""
     reach = apart + 2 * np.hypot(paddles[n, 2] - paddles[n, 0], paddles[n, 3] - paddles[n, 1])  # as far as two paddles
@@ -269,7 +269,7 @@ def _free(paddles, n, but, apart):
     return True
 
 
-@numba.njit(cache=True)
+@njit_cached
 def _bar_to_bar(paddles, i, j):
     """Distance between two centre lines; 0 where they cross."""
     ax, ay, bx, by = paddles[i]
@@ -286,7 +286,7 @@ def _bar_to_bar(paddles, i, j):
     )
 
 
-@numba.njit(cache=True)
+@njit_cached
 def _point_to_bar(x, y, paddles, i):
     """Distance of a point from a centre line."""
     ax, ay, bx, by = paddles[i]

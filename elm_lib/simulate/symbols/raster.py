@@ -5,13 +5,14 @@ Coordinates are in pixels, (x, y); pixel (row, column) spans (column, row) to +1
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from elm_lib.support.compiled import njit_cached
 
 _SAMPLES = 4  # a pixel and axis
 
 
-@numba.njit(cache=True)
+@njit_cached
 def draw_bar(image, ax, ay, bx, by, half, beyond, brightness):
     """Raise image to brightness times the part of each pixel that a bar with flat ends covers."""
     size = len(image)
@@ -31,7 +32,7 @@ def draw_bar(image, ax, ay, bx, by, half, beyond, brightness):
             image[row, column] = max(image[row, column], brightness * hit / _SAMPLES**2)
 
 
-@numba.njit(cache=True)
+@njit_cached
 def draw_disc(image, cx, cy, radius):
     """Raise image to the part of each pixel that a disc covers."""
     size = len(image)
