@@ -180,11 +180,11 @@ def wheel(tmp_path_factory) -> list[str]:
     return zipfile.ZipFile(built).namelist()
 
 
-def test_the_wheel_holds_the_library_and_the_published_values(wheel):
+def test_the_wheel_holds_the_library_the_published_values_and_the_page_templates(wheel):
     expected = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "elm_lib").rglob("*")
-        if path.suffix == ".py" or path.match("paper/published/*.csv")
+        if path.suffix == ".py" or path.match("paper/published/*.csv") or path.match("paper/templates/elm/*")
     }
     assert any(name.endswith(".csv") for name in expected)
     assert {name for name in wheel if not name.split("/")[0].endswith(".dist-info")} == expected
