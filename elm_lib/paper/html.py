@@ -6,6 +6,7 @@ nbconvert does it, with the templates beside this file.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,11 @@ def export(notebook: nbformat.NotebookNode, template: str, **values: Any) -> str
     return "\n".join(line.rstrip() for line in html.splitlines()) + "\n"
 
 
-def write_notebook(executed: str | Path, page: str | Path, back: str = "") -> None:
-    """An executed notebook as a page. back: the address of the report, for a link to it.
+def write_notebook(executed: str | Path, page: str | Path, back: str = "", hidden: Sequence[str] = ()) -> None:
+    """An executed notebook as a page.
+
+    back    the address of the report, for a link to it
+    hidden  tags of cells that are left out, such as that of parameters with paths on this machine
 
     Raises DataError where the notebook is missing.
     """
@@ -56,6 +60,7 @@ def write_notebook(executed: str | Path, page: str | Path, back: str = "") -> No
     if not executed.is_file():
         raise DataError(f"{executed} is missing: run the stage {executed.stem}, `dvc repro {executed.stem}`")
     notebook = nbformat.read(executed, as_version=4)
+    notebook.cells = [cell for cell in notebook.cells if not set(cell.metadata.get("tags", [])) & set(hidden)]
     describe_pictures(notebook)
     first = notebook.cells[0].source.splitlines()[0] if notebook.cells else ""
     write_text(page, export(notebook, "notebook.html.j2", title=first.lstrip("# ") or executed.stem, back=back))

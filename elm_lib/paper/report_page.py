@@ -17,12 +17,12 @@ from elm_lib.experiments.plan import Planned
 from elm_lib.paper import html, provenance
 from elm_lib.paper.exhibits import DATASETS, EXHIBITS, Exhibit, dataset_of, title
 from elm_lib.paper.items import HEADLINE, ITEMS
-from elm_lib.paper.verdict import NOT_KNOWN, TERMS, kind
+from elm_lib.paper.rows import read, rows_of, slug
+from elm_lib.paper.verdict import TERMS, kind
 from elm_lib.support.files import write_text
 
 PAGE = "report.html"
-STAGES = ("figures_neuronio", "figures_ablations", "figures_shd", "figures_lra")
-NOTHING = "–"
+NOTEBOOKS = ("figures_neuronio", "figures_ablations", "figures_shd", "figures_lra", "biophysical_neuron")
 
 
 def write(
@@ -41,8 +41,8 @@ def write(
     The same files give the same bytes. A picture, table or notebook that is not there is named as missing.
     """
     out = Path(out)
-    verdicts = verdicts.astype(object).replace("", float("nan"))
-    for stage in STAGES:
+    verdicts = read(verdicts)
+    for stage in NOTEBOOKS:
         if (out / "notebooks" / f"{stage}.ipynb").is_file():
             html.write_notebook(out / "notebooks" / f"{stage}.ipynb", out / "notebooks" / f"{stage}.html", f"../{PAGE}")
     shown = {}
@@ -53,7 +53,7 @@ def write(
         shown[values["id"]] = values
     page = {
         "exhibits": shown,
-        "headline": _rows(verdicts[verdicts.claim == HEADLINE]),
+        "headline": rows_of(verdicts[verdicts.claim == HEADLINE]),
         "verdicts": _counts(verdicts.verdict.map(kind), dict.fromkeys(TERMS, "")),
         "datasets": _counts(verdicts.claim.map(dataset_of), DATASETS),
         "terms": TERMS,
@@ -61,6 +61,7 @@ def write(
         "counted": int(((verdicts.verdict == "reproduced") & verdicts.budget.isna()).sum()),
         "sources": provenance.sources(params, profile),
         "profile": profile,
+        "explore": profile == "desk",  # `make paper` writes it
     }
     cells = [
         nbformat.v4.new_markdown_cell(exhibit.claim, id=name)
@@ -79,11 +80,6 @@ def _counts(values: pd.Series, names: dict[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def slug(text: str) -> str:
-    """As a class or an address: "Fig S3" -> "fig-s3", "short at N %" -> "short"."""
-    return text.removesuffix(" at N %").lower().replace(" ", "-")
-
-
 def _values(out: Path, claim: str, exhibit: Exhibit, verdicts: pd.DataFrame, profile: str) -> dict[str, Any]:
     """What the template shows of a figure or table."""
     name = claim.replace("Fig ", "fig").replace("Tab ", "tab")
@@ -98,7 +94,7 @@ def _values(out: Path, claim: str, exhibit: Exhibit, verdicts: pd.DataFrame, pro
         "picture": _picture(picture.read_text()) if picture.is_file() else None,
         "table": _table(table) if table.is_file() else None,
         "files": files,
-        "rows": _rows(verdicts),
+        "rows": rows_of(verdicts),
         "counts": [count for count in _counts(kinds, dict.fromkeys(TERMS, "")) if count["n"]],
         "dataset": DATASETS.get(exhibit.dataset, ""),
         "stage": exhibit.stage,
@@ -138,41 +134,3 @@ def _table(path: Path) -> dict[str, Any]:
     columns = ["" if name.startswith("Unnamed") else name for name in table.columns]
     columns[whose] = "whose"
     return {"columns": [name or "row" for name in columns], "rows": table.to_numpy().tolist(), "whose": whose}
-
-
-def _rows(verdicts: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows of the verdict table as read."""
-    return [_row(row) for row in verdicts.to_dict("records")]
-
-
-def _row(row: dict[str, Any]) -> dict[str, Any]:
-    found = kind(row["verdict"])
-    error = row["sampling_error"] if row["sampling_error"] != NOT_KNOWN else float("nan")
-    error = row["std"] if pd.isna(error) and _seeds(row) > 1 else error
-    budgets = [row["budget"]] if pd.isna(row["budget_theirs"]) else [row["budget_ours"], row["budget_theirs"]]
-    shown = dict.fromkeys(f"{100 * budget:.3g} %" for budget in budgets if not pd.isna(budget))
-    return {
-        "item": row["item"],
-        "note": "" if pd.isna(row["note"]) else row["note"],
-        "published": _number(row["published"]),
-        "ours": _number(row["ours"]),
-        "error": "" if pd.isna(error) or pd.isna(row["ours"]) else f"± {float(error):.2g}",
-        "n": f"{_seeds(row)}" if _seeds(row) else NOTHING,
-        "training": " and ".join(shown) or NOTHING,
-        "verdict": row["verdict"],
-        "kind": found,
-        "css": slug(found),
-        "rank": list(TERMS).index(found),
-        "data": NOTHING if pd.isna(row["data"]) else row["data"],
-        "dataset": dataset_of(row["claim"]),
-    }
-
-
-def _seeds(row: dict[str, Any]) -> int:
-    return 0 if pd.isna(row["seeds"]) else int(row["seeds"])
-
-
-def _number(value: Any) -> str:
-    if pd.isna(value):
-        return NOTHING
-    return f"{float(value):,.0f}" if abs(float(value)) >= 1e4 else f"{float(value):.5g}"
