@@ -21,7 +21,7 @@ def write(root: str | Path, out: str | Path) -> Path:
     Takes 20 s of a core. Raises SystemExit with one line where a cell of the notebook fails.
     """
     root, page = Path(root).resolve(), Path(out) / PAGE
-    given = {"live": False, "raw": str(root / "data/raw"), "ledger": str(root / "results/ledger")}
+    given = {"live": False, "raw": str(root / "data/raw"), "project": str(root)}
     with tempfile.TemporaryDirectory() as folder:
         executed = Path(folder) / "explore.ipynb"
         run(root / "notebooks" / executed.name, executed, given)

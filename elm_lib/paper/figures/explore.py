@@ -48,6 +48,7 @@ def interact(draw: Callable[..., Any], controls: Mapping[str, Slider | Choice], 
 
     draw   of the controls' values by name; makes its figure with pyplot
     live   False, or ipywidgets not installed: drawn once, with the values that the controls start with
+    slow   draw when a slider is let go, not while it moves, with a bar that says whether it is at work
     """
     if not live or importlib.util.find_spec("ipywidgets") is None:
         draw(**{name: control.value for name, control in controls.items()})
