@@ -46,14 +46,32 @@ def test_one_synapse_is_the_neuron(update):
 
 
 def test_the_prediction_is_the_stored_one_and_lesions_spoil_it(model, shown):
-    whole = explore.predict(model, shown)
-    assert np.abs(whole["v"] - shown["v"]).max() < 0.1  # mV, stored in half precision
-    good = explore.scores(whole, shown)
+    lead = int(shown["lead_ms"])
+    x = explore.input_of(shown)
+    stored = {name: np.stack([shown[name]]) for name in ("v", "p")}
+    whole = explore.predict(model, x)
+    assert np.abs(whole["v"][:, lead:] - stored["v"]).max() < 0.1  # mV, stored in half precision
+    spike, soma = np.zeros((1, x.shape[1]), int), np.full((1, x.shape[1]), -70.0)
+    spike[0, lead + shown["spike"].astype(int)] = 1
+    soma[0, lead:] = np.minimum(shown["soma"].astype(float), -55)
+    tests = explore.Tests(x, soma, spike)
+    good = explore.scores(whole, tests)
     assert good["auc"] > 0.9 and good["rmse"] < 2
     for change in ({"units": range(10)}, {"branches": range(20)}, {"linear": True}):
-        lost = explore.scores(explore.predict(explore.lesion(model, **change), shown), shown)
+        lost = explore.scores(explore.predict(explore.lesion(model, **change), x), tests)
         assert lost["auc"] < good["auc"] - 0.05 and lost["rmse"] > good["rmse"] + 1, change
-    assert explore.scores(explore.predict(explore.lesion(model), shown), shown) == good
+    assert explore.scores(explore.predict(explore.lesion(model), x), tests) == good
+
+
+def test_a_few_tests_are_simulated_and_drawn(model, default_cell):
+    tests = explore.simulate_tests(default_cell, n=2, duration_ms=700)
+    assert tests.x.shape == (2, 700, 1278) and tests.soma.shape == tests.spike.shape == (2, 700)
+    assert set(tests.x.unique().tolist()) == {-1.0, 0.0, 1.0} and tests.soma.max() <= -55
+    assert (tests.x[..., ::2] >= 0).all() and (tests.x[..., 1::2] <= 0).all()
+    whole = explore.predict(model, tests.x)
+    figure = figures.lesioned(tests, explore.predict(explore.lesion(model, units=[0]), tests.x), whole)
+    assert "RMSE" in figure.axes[0].get_title(loc="left")
+    plt.close(figure)
 
 
 def test_a_lesioned_unit_stays_at_rest_and_a_lesioned_branch_is_not_seen(model, shown):

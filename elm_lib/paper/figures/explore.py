@@ -194,12 +194,12 @@ def beside(found: Mapping[str, np.ndarray]) -> Figure:
     return prediction(np.arange(len(found["soma"])), found["soma"], found["spike"], found, title)
 
 
-def lesioned(
-    time_ms: np.ndarray, shown: Mapping[str, Any], found: Mapping[str, Any], whole: Mapping[str, Any]
-) -> Figure:
-    """The prediction after a lesion, with its scores and those of the whole model."""
-    after, before = explore.scores(dict(found), dict(shown)), explore.scores(dict(whole), dict(shown))
+def lesioned(tests: explore.Tests, found: Mapping[str, Any], whole: Mapping[str, Any], start_ms: int = 500) -> Figure:
+    """The liveliest of a few simulations after a lesion; scores over all of them, and those of the whole model."""
+    after, before, k = explore.scores(dict(found), tests), explore.scores(dict(whole), tests), tests.liveliest
     title = (
         f"AUC {after['auc']:.3f} (whole {before['auc']:.3f}), RMSE {after['rmse']:.2f} mV (whole {before['rmse']:.2f})"
     )
-    return prediction(time_ms, shown["soma"], shown["spike"], found, title, whole)
+    time_ms, spikes = np.arange(start_ms, tests.soma.shape[1]), np.flatnonzero(tests.spike[k, start_ms:])
+    one, intact = ({name: values[k, start_ms:] for name, values in part.items()} for part in (found, whole))
+    return prediction(time_ms, tests.soma[k, start_ms:], spikes, one, title, intact)
