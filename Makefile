@@ -1,13 +1,15 @@
 # make repro  from nothing, profile laptop, into results/laptop         make test   format, types, pytest, nbval
 # make paper  the committed results made again, into results/desk       make lab    JupyterLab on 127.0.0.1
+# make open   the report of desk in a browser (PROFILE=laptop: that of make repro)
 # make bench  speed, into results/benchmarks                            make freeze this laptop run as the reference
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 REFERENCE := results/reference/laptop.csv
+PROFILE ?= desk
 
-.PHONY: repro paper test lab bench freeze lock clean
+.PHONY: repro paper open test lab bench freeze lock clean
 
 $(VENV)/.installed: requirements.txt requirements-torch.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is too old: Python 3.11 or later is needed (make PYTHON=python3.12 ...)"; exit 1; }
@@ -24,6 +26,10 @@ repro: $(VENV)/.installed
 
 paper: $(VENV)/.installed
 	@python -m elm_lib.pipeline.paper $(if $(ALL),--all)
+
+open:
+	@test -f results/$(PROFILE)/report.html || { echo "results/$(PROFILE)/report.html is missing: make $(if $(filter desk,$(PROFILE)),paper,repro) writes it"; exit 1; }
+	@$(PYTHON) -m webbrowser -t "file://$(CURDIR)/results/$(PROFILE)/report.html"
 
 freeze: $(VENV)/.installed
 	@python -m elm_lib.paper.compare results/laptop $(REFERENCE) --write

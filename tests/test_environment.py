@@ -208,11 +208,14 @@ def test_the_wheel_is_of_the_version_that_the_package_names(wheel):
     assert wheel[0].startswith(f"elm_lib-{elm_lib.__version__}-")
 
 
-def test_the_wheel_holds_the_library_and_the_published_values(wheel):
+def test_the_wheel_holds_the_library_the_published_values_and_the_page_templates(wheel):
     expected = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "elm_lib").rglob("*")
-        if path.suffix == ".py" or path.name == "py.typed" or path.match("paper/published/*.csv")
+        if path.suffix == ".py"
+        or path.name == "py.typed"
+        or path.match("paper/published/*.csv")
+        or path.match("paper/templates/elm/*")
     }
     assert any(name.endswith(".csv") for name in expected)
     assert {name for name in wheel[1:] if not name.split("/")[0].endswith(".dist-info")} == expected

@@ -20,7 +20,7 @@ from elm_lib.experiments.evaluate import summary
 from elm_lib.paper.compare import compare, line, numbers
 from elm_lib.paper.page import write_page
 from elm_lib.paper.verdict import VERDICTS
-from elm_lib.pipeline import stages
+from elm_lib.pipeline import explore, stages
 from elm_lib.support.errors import DataError
 from elm_lib.support.processes import die_with, for_owner_alone
 
@@ -39,8 +39,11 @@ def main(arguments: list[str] | None = None) -> None:
     missing = _missing_cell(root)
     if missing:
         print(f"{missing}: NeuronIO's test set is not simulated, what the ledger holds of it is drawn")
-        chosen = [name for name in chosen if name not in ("download@neuronio", "preprocess@neuronio")]
+        of_cell = ("download@neuronio", "preprocess@neuronio", "biophysical_neuron")
+        chosen = [name for name in chosen if name not in of_cell]
     stages.run(root, PROFILE, chosen, missing="leave", evaluate="all" if options.all else "part")
+    if not missing:
+        explore.write(root, results)
     write_page(root / "docs" / "results.md", pd.read_csv(results / VERDICTS))
     print(summary(pd.read_csv(results / "evaluation.csv")))
     print(line(compare(numbers(results), before), "results/desk as it was"))

@@ -83,6 +83,9 @@ def test_a_stage_says_what_it_uses(name, stage):
     if any(module.startswith("elm_lib.paper.") and "figures" not in module for module in _reached(code)):
         for table in (PACKAGE / "paper" / "published").glob("*.csv"):
             assert _covered(table, stage["deps"]), f"{name} does not depend on {table.name}"
+    if any(module.startswith("elm_lib.paper.html") for module in _reached(code)):
+        for part in (PACKAGE / "paper" / "templates").rglob("*.*"):
+            assert _covered(part, stage["deps"]), f"{name} does not depend on {part.name}"
 
     # outs: the executed notebook too; figures, tables and numbers in git or ignored, so never in DVC's cache
     outs = stage["outs"] + stage.get("metrics", []) + stage.get("plots", [])
@@ -106,7 +109,7 @@ def test_every_out_is_made_once_and_every_dep_is_made_or_in_git(profile):
     assert len(outs) == len(set(outs))
     for stage in mine:
         for dep in stage["deps"]:
-            made = any(dep == out or dep.startswith(out + "/") for out in outs)
+            made = any(dep == out or dep.startswith(out + "/") or out.startswith(dep + "/") for out in outs)
             assert made or (ROOT / dep).exists(), dep
 
 
