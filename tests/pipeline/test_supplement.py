@@ -52,3 +52,10 @@ def test_the_cell_is_shown_by_a_stage_without_files_from_elsewhere():
     saved = set(re.findall(r'style\.save\(figure, folder, "(\w+)"\)', code("biophysical_neuron")))
     committed = {path.stem for path in (ROOT / "results/desk/cell").glob("*.svg")}
     assert saved == committed and len(saved) >= 7
+
+
+def test_explore_is_a_page_without_a_kernel_too():
+    page = (ROOT / "results/desk/explore.html").read_text()
+    assert page.count("<img") >= 6 and page.count("<math") >= 5
+    assert "<script" not in page and str(ROOT) not in page and "injected" not in page
+    assert "live = True" in code("explore") and "No module named" not in page
