@@ -159,15 +159,15 @@ class Ledger:
         empty = pd.DataFrame(columns=["size", "seed", "epoch", "step", "train_loss"])
         return {name: pd.concat(parts, ignore_index=True) if parts else empty for name, parts in found.items()}
 
-    def seconds_a_step(self, machine: str) -> dict[tuple, float]:
-        """What an optimiser step takes on a machine, by (experiment, size): the least over its finished runs, as other
-        work beside a run slows it.
+    def seconds_a_step(self, machine: str | None = None) -> dict[tuple, float]:
+        """What an optimiser step takes, by (experiment, size): the least over finished runs, as other work beside a run
+        slows it.
 
-        machine  as `elm_lib.training.run.device_name` names it; runs made elsewhere say nothing about it
+        machine  as `elm_lib.training.run.device_name` names it: of runs made there alone; of all where it is None
         """
         spent: dict[tuple, float] = {}
         for entry in self.entries.values():
-            if entry["made"].get("wall_s") and entry["steps"] and entry["made"].get("device") == machine:
+            if entry["made"].get("wall_s") and entry["steps"] and machine in (None, entry["made"].get("device")):
                 name = (entry["experiment"], entry["size"])
                 spent[name] = min(entry["made"]["wall_s"] / entry["steps"], spent.get(name, math.inf))
         return spent

@@ -111,7 +111,13 @@ EXHIBITS: dict[str, Exhibit] = {
         claim="A single recurrent cell can stand for a whole cortical neuron. Its synapses $s$ and its memory units "
         "$m$ decay, each memory unit at its own speed, which it learns. A small network (MLP) looks at both and says "
         "what the memory takes up. These are its equations, equation 1 of the paper:\n\n" + EQUATION,
-        picture="Sketch of a neuron and of the model.",
+        picture="a) A reconstructed pyramidal cell: its dendrites orange, its synapses green, its soma blue, and the "
+        "voltage of its soma below in purple. b) The model as boxes of the same colours: input goes to synapse "
+        "currents, a small network, memory units and the output; the memory goes back into the network. c) The "
+        "equations, each symbol in the colour of its part.",
+        stage="figures_neuronio",
+        function="figures.neuron.neuron",
+        dataset="neuronio",
     ),
     "Fig 2": _neuronio(
         "figures.neuronio.data_and_results",
