@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from trajectories import write_sets
@@ -169,6 +170,8 @@ def test_kept_weights_are_tested_on_another_test_set(filled, tmp_path, monkeypat
 
     monkeypatch.setattr(retesting.datasets, "ensure", ensure)
     changed = [replace(one, recipe=one.recipe | {"test": {"source": "generated", "test": 3}}) for one in runs]
+    statistics = next((tmp_path / "ledger").rglob(f"{runs[0].key}.npz"))
+    np.savez(statistics, **dict(np.load(statistics)), valid_right=np.ones(3, bool))
     before, settings = Ledger(tmp_path / "ledger"), SimpleNamespace(neuronio="settings")
     where = {"data": tmp_path / "data", "raw": tmp_path}
     assert retesting.retest(runs, before, settings, **where) == 0 and asked == []  # the same test set
@@ -176,6 +179,7 @@ def test_kept_weights_are_tested_on_another_test_set(filled, tmp_path, monkeypat
     assert asked == [("neuronio", "settings", ("test",))]
     after = Ledger(tmp_path / "ledger")
     old, new = before.entry(runs[0]), after.entry(runs[0])
+    assert np.load(statistics)["valid_right"].all()  # what is known of the validation set stays
     assert new["test"]["recipe"] == {"source": "generated", "test": 3}
     assert set(new["test"]["scores"]) == set(old["test"]["scores"]) and new["test"]["scores"] != old["test"]["scores"]
     assert {key: new[key] for key in new if key != "test"} == {key: old[key] for key in old if key != "test"}

@@ -109,8 +109,12 @@ def test_accuracy_is_the_share_of_right_answers(folder):
             return nn.functional.one_hot(torch.where(word == 7, 0, word), 20).float()[:, None], None
 
     task = Task(folder, TRAIN["batch_size"], 0, **(OPTIONS | {"dropout": 0.0}))
-    scores = task.test(Oracle())
+    scores, kept = task.evaluate(Oracle())
     assert math.isclose(scores["test_accuracy"], 0.95) and math.isclose(scores["test_accuracy_dropped"], 0.95)
+    assert kept["right"].mean() == pytest.approx(0.95)
+    assert kept["valid_right"].mean() == pytest.approx(scores["valid_accuracy"])
+    assert (kept["seen"] ^ kept["unseen"]).all() and kept["unseen"].sum() == 20  # one speaker of four, 80 words
+    assert set(task.evaluate(Oracle(), splits=("test",))[1]) == {"right", "unseen", "seen"}
 
 
 @pytest.mark.parametrize(
