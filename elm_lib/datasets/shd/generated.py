@@ -34,7 +34,7 @@ from elm_lib.support.errors import DataError
 from elm_lib.support.files import need_space, read_npz, read_or_set_aside, write_atomically, write_npz
 from elm_lib.support.workers import pool, usable_cores
 
-REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
+REVISION = 2  # raise it by hand when the same settings give other results; docs/identity.md
 PART = 20  # utterances of one part, the unit of work
 BYTES_PER_UTTERANCE = 60_000
 SPLITS = ("valid", "test", "train")  # in the order in which they are made

@@ -1,7 +1,8 @@
 """Spoken digits: ten words in English and German by twelve synthetic speakers (espeak-ng).
 
 The real data set has twelve human speakers who read both languages. Here a speaker is a voice variant of espeak-ng with
-a pace and a pitch of its own; from one utterance to the next pace, pitch and intonation vary.
+a pace and a pitch of its own. From one utterance to the next pace, pitch and intonation vary, and what
+`elm_lib.simulate.speech.recording` says.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from pathlib import Path
 import espeakng_loader
 import numpy as np
 
+from elm_lib.simulate.speech.recording import record
 from elm_lib.simulate.speech.words import WORDS
 from elm_lib.support.errors import DataError
 
 SOUND_RATE_HZ = 22_050
 LONGEST_S = 1.2  # s: what is longer is cut; the real digits last 0.32-1.17 s
 
-PACE_SPREAD = 0.1  # relative standard deviation from utterance to utterance
-PITCH_SPREAD = 5.0  # of espeak's 0..100
-INTONATION, INTONATION_SPREAD = 50.0, 10.0  # how much the pitch moves within a word, of espeak's 0..100
+FASTER = 1.1  # so that words last as long as the published ones, with the echoes behind them
+PACE_SPREAD = 0.2  # standard deviation of its logarithm from utterance to utterance
+PITCH_SPREAD = 12.0  # of espeak's 0..100
+INTONATION, INTONATION_SPREAD = 50.0, 20.0  # how much the pitch moves within a word, of espeak's 0..100
+LARGEST = 30_000  # sample of an utterance
 SLOWEST, FASTEST = 80, 450  # words a minute that espeak can speak
 
 
@@ -55,19 +59,19 @@ SPEAKERS = (
 
 
 def utter(label: int, speaker: int, rng: np.random.Generator) -> np.ndarray:
-    """One spoken digit, int16 (T,) at 22,050 Hz, from its first to its last audible sample, at most 1.2 s.
+    """One spoken digit as it is recorded, int16 (T,) at 22,050 Hz, at most 1.2 s.
 
     label: 0-9 English, 10-19 German. The samples depend on the arguments alone, not on what was spoken before.
     """
     who = SPEAKERS[speaker]
-    pace = int(np.clip(round(who.pace * (1 + PACE_SPREAD * rng.standard_normal())), SLOWEST, FASTEST))
+    pace = int(np.clip(round(FASTER * who.pace * np.exp(PACE_SPREAD * rng.standard_normal())), SLOWEST, FASTEST))
     pitch = int(np.clip(round(who.pitch + PITCH_SPREAD * rng.standard_normal()), 0, 100))
     intonation = int(np.clip(round(INTONATION + INTONATION_SPREAD * rng.standard_normal()), 0, 100))
     language = who.english if label < 10 else "de"
     voice = f"{language}+{who.variant}"
     sound = speak(WORDS[label], voice, pace, pitch, intonation, seed=int(rng.integers(1, 2**31)))
-    audible = np.flatnonzero(np.abs(sound.astype(np.int32)) > 0.01 * np.abs(sound.astype(np.int32)).max())
-    return sound[audible[0] : audible[-1] + 1][: int(LONGEST_S * SOUND_RATE_HZ)]
+    recorded = record(sound, SOUND_RATE_HZ, rng)[: int(LONGEST_S * SOUND_RATE_HZ)]
+    return np.round(recorded * LARGEST).astype(np.int16)
 
 
 def speak(text: str, voice: str, pace: int, pitch: int, intonation: int, seed: int) -> np.ndarray:
