@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from elm_lib.datasets import task_class
+from elm_lib.datasets.shd.schema import validation_mask
 from elm_lib.experiments import config
 from elm_lib.models.cost import parameters
 from elm_lib.models.registry import build
@@ -299,3 +300,10 @@ def test_desk_runs_the_digits_at_budgets_that_mean_something():
         assert {point.budget for point in params.planned(name, "desk")} - {1.0} == {0.25}
     two = {point.value for point in params.planned("shd_elm", "desk") if len(point.seeds) == 2}
     assert two == {2, 10, 50}
+
+
+def test_desk_has_as_many_words_and_sums_as_published():
+    desk, paper = (config.load(ROOT / "params.yaml").profiles[name].shd for name in ("desk", "paper"))
+    assert desk.generated_sizes() == {"train": 8156, "test": 2264}
+    assert (desk.valid_pairs, desk.test_pairs) == (paper.valid_pairs, paper.test_pairs)
+    assert int((~validation_mask(8156)).sum()) // 8 == 814  # batches of a pass, as in the paper's text
