@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from elm_lib.paper import bootstrap, training
+from elm_lib.paper import FULL, bootstrap, training
 from elm_lib.paper.points import Point, Runs, points
-from elm_lib.paper.verdict import FULL, Claim, Origin, Verdict, judge
+from elm_lib.paper.verdict import Claim, Origin, Verdict, judge
 
 Side = dict[Any, Point]  # by size
 Limit = Callable[[str, Any], float]  # (model, size) -> the score above which something was learned

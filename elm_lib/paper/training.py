@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
+from elm_lib.paper import FULL
 from elm_lib.paper.points import Point
-from elm_lib.paper.verdict import FULL
 
 VALID = "valid_accuracy"  # of the curve, and of the run's selected weights
 

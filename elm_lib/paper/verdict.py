@@ -10,6 +10,8 @@ from typing import Any
 
 import pandas as pd
 
+from elm_lib.paper import FULL
+
 VERDICTS = "verdicts.csv"
 NOT_KNOWN = "not known"  # the sampling error of a run that kept no statistics
 READ_OFF = "published value read off the picture"
@@ -29,7 +31,6 @@ TERMS = {
     "generated words against accuracies on human speech, the default cell against scores on the published cell.",
     "not run": "No finished run of this point in this profile, or nobody has built it yet.",
 }
-FULL = 1 - 1e-9  # budgets are quotients of whole numbers
 
 
 class Likeness(IntEnum):

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from elm_lib.datasets.shd.batches import BINS_MS
 from elm_lib.datasets.shd.schema import N_CHANNELS, Recordings
+from elm_lib.paper import FULL
 from elm_lib.paper.figures import style
-from elm_lib.paper.verdict import FULL
 from elm_lib.simulate.speech.words import WORDS
 
 SPLITS = ("train", "valid", "test")
