@@ -145,7 +145,7 @@ def _finish(figure: Figure, axes: Sequence[Axes], table: pd.DataFrame, budgets: 
     """Limits that hold every error bar, the same in all panels; legend and caption."""
     low, high = np.array([axis.dataLim.intervaly for axis in axes]).T
     for axis in axes:
-        axis.set_ylim(min(0.0, low.min()) - 0.02, max(1.0, high.max()) + 0.05)
+        axis.set_ylim(min(0.0, low.min()) - 0.05, max(1.0, high.max()) + 0.05)
         axis.set_yticks(np.arange(0, 1.01, 0.2))
     more = {"chance": style.LOOKS["chance"]}
     if (pd.concat(budgets).astype(float) < FULL).any():
