@@ -42,6 +42,7 @@ bench: $(VENV)/.installed
 	python benchmarks/simulator.py
 	python benchmarks/recurrence.py
 	python benchmarks/practice.py
+	python benchmarks/streaming.py
 
 clean:
 	rm -rf runs notebooks/scratch scratch
