@@ -49,6 +49,7 @@ bench: $(VENV)/.installed
 	python benchmarks/simulator.py
 	python benchmarks/recurrence.py
 	python benchmarks/practice.py
+	python benchmarks/streaming.py
 
 lock:
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --no-deps --universal --python-version 3.11 --no-annotate \

@@ -26,7 +26,7 @@ from elm_lib import neuron_init
 from elm_lib.interface import hooks, inputs, lstm
 from elm_lib.interface.module import Recurrent, State
 from elm_lib.interface.stream import Streamer
-from elm_lib.kernels import synapses, written
+from elm_lib.kernels import ops, synapses, written
 from elm_lib.kernels.recurrence import ACTIVATIONS, ENGINES, SCALES, MemoryMLP, recurrence
 from elm_lib.kernels.spikes import Spikes
 
@@ -314,6 +314,8 @@ class ELM(Recurrent):
         p = self.step_parameters(read_out=False)
         (w_1, b_1), *rest = p.w_p
         rate_s, w_in = self.delta_t / self.tau_s, w_1[:, : self.d_tree]
+        if torch.compiler.is_compiling():
+            return self._in_operations(cast(Tensor, self._trace_input(x)), s_0, m_0, p)
         p_tbh, s = synapses.input_half(
             self._trace_input(x), s_0, rate_s, cast(Tensor, p.w_s), p.d_brch, w_in, b_1, p.phi, lengths
         )
@@ -322,6 +324,17 @@ class ELM(Recurrent):
         del p_tbh  # frees its memory before the read-out needs some
         m = synapses.after_last(m_tbm.transpose(0, 1), m_0, lengths)
         return (m_tbm if self.w_y is None else self.w_y(m_tbm)), s, m
+
+    def _in_operations(self, x: Tensor, s_0: Tensor, m_0: Tensor, p: Parameters) -> tuple[Tensor, Tensor, Tensor]:
+        """`_stretch` for torch.compile."""
+        (w_1, b_1), *rest = p.w_p
+        rate_s, w_s = self.delta_t / self.tau_s, cast(Tensor, p.w_s)
+        p_tbh, s = ops.input_half_op(x, s_0, rate_s, w_s, p.d_brch, w_1[:, : self.d_tree], b_1, p.phi)
+        layers = [tensor for layer in rest for tensor in layer]
+        m_all, _ = ops.recurrence_op(
+            p_tbh, m_0, p.kappa_m, p.gain, w_1[:, self.d_tree :], layers, p.act, p.a, p.b, self.engine
+        )
+        return (m_all[1:] if self.w_y is None else self.w_y(m_all[1:])), s, m_all[-1].clone()
 
 
 class BranchELM(ELM):

@@ -119,6 +119,15 @@ def test_the_lines_of_the_readme_do_what_they_say():
     assert torch.isfinite(found["y"]).all()
 
 
+def test_the_lines_of_the_page_on_the_neuron_do_what_they_say(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = {}
+    for code in code_blocks((ROOT / "docs/neuron.md").read_text(), "python"):
+        exec(code, found)
+    assert found["y"].shape == (8, 100, 2) and found["final"].shape == (8, 2) and found["y_t"].shape == (2,)
+    assert all((tmp_path / name).stat().st_size for name in ("neuron.pt2", "stream.pt2"))
+
+
 def test_commands_exist():
     text = "\n".join(page.read_text() for page in PAGES)
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))

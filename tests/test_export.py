@@ -17,6 +17,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:.*isinstance.treespec, LeafSpec.*:FutureWarning",  # torch's ONNX exporter
     "ignore:.*axis name.*:UserWarning",
 )
+WITHOUT_ONNX = "no ONNX: pip install 'elm-lib[onnx]'"
 MAKES = {
     "elm": lambda **k: ELM(6, 5, d_o=2, batch_first=True, **k),
     "memory": lambda **k: ELM(6, 5, l_mlp=2, memory_update="improved", tanh="scaled", **k),
@@ -52,8 +53,9 @@ def test_a_file_gives_the_neurons_numbers_on_other_sizes(ending, make, stream, t
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_onnx_gives_the_neurons_numbers_on_other_sizes(stream, tmp_path):
-    for package in ("onnx", "onnxscript", "onnxruntime"):
-        pytest.importorskip(package, reason=f"{package} is not installed: pip install onnx onnxscript onnxruntime")
+    pytest.importorskip("onnx", reason=WITHOUT_ONNX)
+    pytest.importorskip("onnxscript", reason=WITHOUT_ONNX)
+    pytest.importorskip("onnxruntime", reason=WITHOUT_ONNX)
     neuron = MAKES["elm" if stream else "branch"]().double()
     export(neuron, tmp_path / "neuron.onnx", stream=stream, tolerance=1e-6)
     if not stream:

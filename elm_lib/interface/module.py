@@ -100,14 +100,22 @@ class Recurrent(nn.Module):
                  and the state after each sample's own last step, in the order of the batch
         Raises   TypeError for an x or a state of another type, ValueError on a wrong shape, dtype, device or length
 
-        torch.compile does not trace it: it runs as it is, beside the compiled graph.
+        torch.compile takes a dense input into its graph, with fullgraph=True too. `Spikes`, packed sequences, lengths,
+        checkpoint_steps and autocast run as they are, beside the graph.
         """
         if isinstance(x, Proxy):
             return leaf.called(self, x, state, hx=hx, lengths=lengths)
         state = inputs.one_state(state, hx)
-        if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+        if torch.compiler.is_compiling() and not self._in_graph(x, lengths):
             return beside_graph(self._forward, x, state, lengths)
         return self._forward(x, state, lengths)
+
+    def _in_graph(self, x: Any, lengths: Any) -> bool:
+        """Whether torch.compile or torch.export can take this call into its graph."""
+        if torch.compiler.is_exporting():
+            return True
+        in_one_go = lengths is None and getattr(self, "checkpoint_steps", None) is None
+        return isinstance(x, Tensor) and in_one_go and not torch.is_autocast_enabled(x.device.type)
 
     def last(self, y: Tensor | PackedSequence, lengths: Any = None) -> Tensor:
         """The output at each sample's own last step, (B, .), of y as `forward` returns it: `y[:, -1]` with lengths."""

@@ -11,13 +11,12 @@ from torch.autograd import forward_ad
 
 def transformed() -> bool:
     """Whether only plain torch will do: inside torch.func.grad, vmap or the like, where a tensor has no memory for a
-    loop to read; under forward-mode derivatives; while torch.jit.trace or torch.export writes the operations down.
+    loop to read; under forward-mode derivatives; while torch.jit, torch.export or torch.compile write operations down.
     """
-    return (
+    return torch.compiler.is_compiling() or (
         torch._C._functorch.peek_interpreter_stack() is not None
         or forward_ad._current_level >= 0
         or torch.jit.is_tracing()
-        or torch.compiler.is_exporting()
     )
 
 

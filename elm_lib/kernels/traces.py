@@ -62,8 +62,8 @@ def filter_traces(i_btd: Tensor, s_0: Tensor, rate: Tensor) -> Tensor:
 
 def compiled(x: Tensor) -> bool:
     """Whether compiled loops serve this tensor."""
-    fits = there("numba") and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    return fits and not transformed() and in_memory(x)
+    fits = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    return fits and not transformed() and in_memory(x) and there("numba")
 
 
 def loops() -> Any:

@@ -91,6 +91,17 @@ def test_defaults_of_a_model_within_a_model_are_left_out():
     assert kept["encoder"] == {"kind": "elm", "tau_s": 7.0}
 
 
+@pytest.mark.parametrize("kind", ["elm", "branch_elm"])
+def test_a_key_leaves_out_the_lambda_that_an_experiment_means_not_that_of_the_class(kind):
+    assert without_defaults({"kind": kind, "lambda_": 10.0}) == {"kind": kind}
+    assert without_defaults({"kind": kind, "lambda_": 5.0}) == {"kind": kind, "lambda_": 5.0}
+
+
+def test_committed_weights_load_without_a_warning():
+    files = sorted((ROOT / "results/ledger").rglob("*.safetensors"))
+    assert files and all(load_trained(file.with_suffix(".json")).lambda_ > 0 for file in files)
+
+
 def test_every_profile_is_planned_without_its_data(tmp_path):
     for profile in ("smoke", "laptop", "desk"):
         found = plan(PARAMS, profile, data=tmp_path)

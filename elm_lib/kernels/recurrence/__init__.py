@@ -29,6 +29,7 @@ from torch import Tensor
 from elm_lib.kernels.autograd import transformed
 from elm_lib.kernels.optional import say_that_numba_is_missing, there
 from elm_lib.kernels.recurrence import engine_reference, engine_torch
+from elm_lib.kernels.recurrence.bptt import Loops
 from elm_lib.kernels.recurrence.engine_reference import ACTIVATIONS
 
 SCALES = {"tanh": (1.0, 1.0), "scaled": (1.7159, 2.0 / 3.0)}  # (a, b) of f(z) = a tanh(b z)
@@ -38,7 +39,7 @@ COMPILED = tuple(name for name, package in (("cuda", "triton"), ("cpu", "numba")
 ENGINES = (*PLAIN, *COMPILED)
 
 
-__all__ = ["ACTIVATIONS", "COMPILED", "ENGINES", "SCALES", "MemoryMLP", "recurrence"]
+__all__ = ["ACTIVATIONS", "COMPILED", "ENGINES", "SCALES", "MemoryMLP", "loops_of", "recurrence"]
 
 
 class MemoryMLP(NamedTuple):
@@ -70,6 +71,20 @@ def recurrence(
 
     Under autocast the memory stays in the parameters' dtype: p_tbh is cast to it.
     """
+    name = _named(engine, p_tbh, mlp)
+    with nullcontext() if p_tbh.is_meta else torch.autocast(p_tbh.device.type, enabled=False):
+        run = PLAIN[name] if name in PLAIN else _compiled(name).recur
+        return run(p_tbh.to(kappa_m.dtype), m_0, kappa_m, gain, mlp)
+
+
+@cache
+def _compiled(name: str) -> Any:
+    """The module of a compiled engine, which takes long to import."""
+    return import_module(f"elm_lib.kernels.recurrence.engine_{name}")
+
+
+def _named(engine: str, p_tbh: Tensor, mlp: MemoryMLP) -> str:
+    """The engine that runs. Raises ValueError for an unknown one."""
     name = (os.environ.get("ELM_ENGINE") or "auto") if engine == "auto" else engine
     if name == "auto" and transformed():
         name = "reference"  # plain torch, which torch.func can transform
@@ -81,12 +96,10 @@ def recurrence(
             say_that_numba_is_missing()
     if name not in ENGINES:
         raise ValueError(f"engine={name!r} (argument or ELM_ENGINE): choose one of {sorted(ENGINES)} or 'auto'")
-    with nullcontext() if p_tbh.is_meta else torch.autocast(p_tbh.device.type, enabled=False):
-        run = PLAIN[name] if name in PLAIN else _compiled(name).recur
-        return run(p_tbh.to(kappa_m.dtype), m_0, kappa_m, gain, mlp)
+    return name
 
 
-@cache
-def _compiled(name: str) -> Any:
-    """The module of a compiled engine, which takes long to import."""
-    return import_module(f"elm_lib.kernels.recurrence.engine_{name}")
+def loops_of(engine: str, p_tbh: Tensor, mlp: MemoryMLP) -> tuple[str, Loops]:
+    """The name and the two loops of an engine; those of `torch` for `reference`, which has none."""
+    name = _named(engine, p_tbh, mlp)
+    return ("torch", engine_torch.LOOPS) if name in PLAIN else (name, _compiled(name).LOOPS)

@@ -94,24 +94,32 @@ class Recurrence(torch.autograd.Function):
     @first_derivative("choose engine='reference', which has one")
     def backward(ctx, grad_m):
         z, m_all, kappa, gain, w_m, *layers = ctx.saved_tensors
-        a, b = ctx.scale
-        steps, batch, d_m = grad_m.shape
-        grad_m, grad_p, carry = grad_m.contiguous(), affine.empty(z, *z.shape), m_all.new_zeros(batch, d_m)
-        grad_kappa, g_tanh, grad_w_mt, *grad_layers = (x.new_zeros(x.shape) for x in (kappa, gain, w_m.T, *layers))
-        chunk = max(1, CHUNK["cuda" if z.is_cuda else "cpu"] // max(1, batch * (d_m + z.shape[2])))
-        for end in range(steps, 0, -chunk):
-            at = slice(max(0, end - chunk), end)
-            inputs, errors, *sums = ctx.loops.backward(
-                z[at], m_all[at], grad_m[at], carry, kappa, (a * b) * gain, w_m, layers, ctx.activation, b, grad_p[at]
-            )
-            grad_kappa.add_(sums[0])
-            g_tanh.add_(sums[1])
-            flat = [x.flatten(0, 1) for x in errors]
-            for k, x in enumerate(inputs):
-                grad_layers[2 * k].addmm_(flat[k + 1].T, x.flatten(0, 1))
-                grad_layers[2 * k + 1].add_(flat[k + 1].sum(0))
-            grad_w_mt.addmm_(m_all[at].flatten(0, 1).T, flat[0])
-        return None, None, grad_p, carry, grad_kappa, a * g_tanh, grad_w_mt.T * kappa, None, None, *grad_layers
+        grads = gradients(ctx.loops, grad_m, z, m_all, kappa, gain, w_m, layers, ctx.activation, ctx.scale)
+        return None, None, *grads[:5], None, None, *grads[5:]
+
+
+def gradients(
+    loops: Loops, grad_m: Tensor, z, m_all, kappa, gain, w_m, layers: list[Tensor], activation: str, scale
+) -> list[Tensor]:
+    """dL/d p, m_0, kappa, gain, w_m and each of layers, from grad_m = dL/dm (T, B, d_m) and what forward has kept."""
+    a, b = scale
+    steps, batch, d_m = grad_m.shape
+    grad_m, grad_p, carry = grad_m.contiguous(), affine.empty(z, *z.shape), m_all.new_zeros(batch, d_m)
+    grad_kappa, g_tanh, grad_w_mt, *grad_layers = (x.new_zeros(x.shape) for x in (kappa, gain, w_m.T, *layers))
+    chunk = max(1, CHUNK["cuda" if z.is_cuda else "cpu"] // max(1, batch * (d_m + z.shape[2])))
+    for end in range(steps, 0, -chunk):
+        at = slice(max(0, end - chunk), end)
+        inputs, errors, *sums = loops.backward(
+            z[at], m_all[at], grad_m[at], carry, kappa, (a * b) * gain, w_m, layers, activation, b, grad_p[at]
+        )
+        grad_kappa.add_(sums[0])
+        g_tanh.add_(sums[1])
+        flat = [x.flatten(0, 1) for x in errors]
+        for k, x in enumerate(inputs):
+            grad_layers[2 * k].addmm_(flat[k + 1].T, x.flatten(0, 1))
+            grad_layers[2 * k + 1].add_(flat[k + 1].sum(0))
+        grad_w_mt.addmm_(m_all[at].flatten(0, 1).T, flat[0])
+    return [grad_p, carry, grad_kappa, a * g_tanh, grad_w_mt.T * kappa, *grad_layers]
 
 
 def backward_by(reverse: Callable, keeps_z: bool = True) -> Callable:
