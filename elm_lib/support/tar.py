@@ -92,10 +92,13 @@ def members(place: Path, remedy: str) -> Iterator[tuple[str, Member]]:
                 raise tarfile.ReadError("something behind its end")
 
 
-def check_whole(path: Path, remedy: str) -> None:
-    """Read an archive from front to back. Raises DataError: cut off, damaged, no archive, or without a file."""
-    if not sum(1 for _ in members(path, remedy)):
-        raise DataError(f"{path}: an archive without a file: {remedy}")
+def check_whole(path: Path, folder: str, remedy: str) -> None:
+    """Read an archive from front to back. Raises DataError: cut off, damaged, no archive, or without a file below
+    `folder`."""
+    names = [name for name, _ in members(path, remedy)]
+    if not any(folder in name.split("/")[:-1] for name in names):
+        first = f"its first file is {names[0]}" if names else "it has no file"
+        raise DataError(f"{path}: another archive, {first}, and none lies in {folder}/: {remedy}")
 
 
 def _check_end(raw: IO[bytes]) -> None:

@@ -279,7 +279,12 @@ def test_a_failed_download_is_not_taken_for_the_archive(tmp_path, archives, serv
     small = {archive.name: archive for archive in lra_download.ARCHIVES.values()}["lra_release.gz"]
     good = (archives / "lra_release.gz").read_bytes()
     try:
-        for content, line in ((page, r"40 bytes, where .* error page"), (good[:-9], "not a whole archive")):
+        another = lra_archives.write_release(tmp_path / "a.gz", {"x/y.txt": np.random.default_rng(0).bytes(len(good))})
+        for content, line in (
+            (page, r"40 bytes, where .* error page"),
+            (good[:-9], "not a whole archive"),
+            (another.read_bytes(), r"another archive, its first file is x/y\.txt, and none lies in lra_release/"),
+        ):
             (archives / "lra_release.gz").write_bytes(content)
             with pytest.raises(DataError, match=rf"lra_release\.gz: {line}.*look into lra_release\.gz\.rejected"):
                 lra_download.fetch(tmp_path, real("listops"))

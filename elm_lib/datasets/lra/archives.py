@@ -186,7 +186,7 @@ def _check(path: Path, archive: Archive) -> None:
             f"{path}: {size} bytes, where {archive.name} has about {archive.n_bytes:.0f}: it may be a server's error "
             f"page, look into it; {remedy}"
         )
-    check_whole(path, remedy)
+    check_whole(path, archive.folder, remedy)
 
 
 def _folder_digest(folder: Path) -> str:
