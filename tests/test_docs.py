@@ -96,9 +96,6 @@ def test_readme_names_notebook_function_and_picture_of_every_item_of_the_paper()
     for item, (notebook, function, result) in items().items():
         kind, number = item.split()
         made = RESULTS + (f"figures/fig{number}.png" if kind == "Figure" else f"tables/tab{number}.md")
-        if result == "not built yet":
-            assert (notebook, function) == ("", "") and not (ROOT / made).exists(), f"{item} is built: say where"
-            continue
         assert LINK.findall(notebook)[0].startswith("notebooks/figures_")
         name, file = re.fullmatch(r"\[`(\w+)`\]\((.+)\)", function).groups()
         defined = [node.name for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, ast.FunctionDef)]

@@ -16,7 +16,7 @@ from elm_lib.experiments.ledger import Ledger
 from elm_lib.experiments.plan import Planned
 from elm_lib.paper import html, provenance
 from elm_lib.paper.exhibits import DATASETS, EXHIBITS, Exhibit, dataset_of, title
-from elm_lib.paper.items import HEADLINE, ITEMS
+from elm_lib.paper.items import DRAWINGS, HEADLINE, ITEMS, OURS
 from elm_lib.paper.rows import read, rows_of, slug
 from elm_lib.paper.verdict import TERMS, kind
 from elm_lib.support.files import write_text
@@ -89,7 +89,7 @@ def _values(out: Path, claim: str, exhibit: Exhibit, verdicts: pd.DataFrame, pro
     return {
         "id": slug(claim),
         "title": title(claim),
-        "what": ITEMS[claim],
+        "what": (ITEMS | OURS)[claim],
         "alt": exhibit.picture,
         "picture": _picture(picture.read_text()) if picture.is_file() else None,
         "table": _table(table) if table.is_file() else None,
@@ -98,11 +98,13 @@ def _values(out: Path, claim: str, exhibit: Exhibit, verdicts: pd.DataFrame, pro
         "counts": [count for count in _counts(kinds, dict.fromkeys(TERMS, "")) if count["n"]],
         "dataset": DATASETS.get(exhibit.dataset, ""),
         "stage": exhibit.stage,
-        "function": f"elm_lib.paper.{exhibit.function}" if exhibit.function else "",
-        "source": "elm_lib/paper/" + "/".join(exhibit.function.split(".")[:-1]) + ".py" if exhibit.function else "",
-        "notebook": f"notebooks/{exhibit.stage}.html" if exhibit.stage else "",
-        "command": f"python -m elm_lib.pipeline.stages {profile} {exhibit.stage}" if exhibit.stage else "",
+        "function": f"elm_lib.paper.{exhibit.function}",
+        "source": "elm_lib/paper/" + "/".join(exhibit.function.split(".")[:-1]) + ".py",
+        "notebook": f"notebooks/{exhibit.stage}.html" if exhibit.stage in NOTEBOOKS else "",
+        "command": f"python -m elm_lib.pipeline.stages {profile} {exhibit.stage}",
         "is_table": claim.startswith("Tab"),
+        "ours": claim in OURS,
+        "drawing": claim in DRAWINGS,
     }
 
 

@@ -30,7 +30,7 @@ TERMS = {
     "not comparable": "The data are of another kind than those of the published number: a stand-in, other lengths, "
     "generated words against accuracies on human speech, the default cell against scores on the published cell.",
     "drawn": "A drawing without a number.",
-    "not run": "No finished run of this point in this profile, or nobody has built it yet.",
+    "not run": "No finished run of this point in this profile.",
 }
 
 
