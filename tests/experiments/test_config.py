@@ -282,7 +282,11 @@ def test_desk_runs_the_digits_at_budgets_that_mean_something():
     params = config.load(ROOT / "params.yaml")
 
     def budgets(name):
-        return {str(point.value): round(point.budget, 3) for point in params.planned(name, "desk")}
+        largest: dict[str, float] = {}  # a point may have a smaller one too
+        for point in params.planned(name, "desk"):
+            value = str(point.value)
+            largest[value] = max(round(point.budget, 3), largest.get(value, 0))
+        return largest
 
     fine, coarse = ("4", "6", "8"), ("20", "50", "100")
     for name in ("shd", "shd_adding"):
@@ -296,6 +300,6 @@ def test_desk_runs_the_digits_at_budgets_that_mean_something():
     assert budgets("shd_adding_snn") == dict.fromkeys(("10", *coarse), 0.25)
     assert set(budgets("shd_snn_20_ms").values()) == {1.0}  # it fails with as many steps as the other learns in
     for name in ("shd_adding_d_m", "shd_adding_tau_m", "improved_shd_adding_d_m"):
-        assert {point.budget for point in params.planned(name, "desk")} - {1.0} == {0.25}
+        assert set(budgets(name).values()) - {1.0} == {0.25}
     two = {point.value for point in params.planned("shd_elm", "desk") if len(point.seeds) == 2}
     assert two == {2, 10, 50}
