@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from elm_lib.datasets import prepare
+from elm_lib.datasets.neuronio import morphology
 from elm_lib.datasets.neuronio.generated import generate_split
 from elm_lib.datasets.neuronio.schema import open_simulations
 from elm_lib.datasets.neuronio.settings import NeuronIO, Split
@@ -162,3 +163,20 @@ def test_a_process_that_compiles_and_one_that_reads_the_cache_agree_to_the_bit(t
             check=True,
         )
     assert digests(tmp_path / "compiled") == digests(tmp_path / "cached")
+
+
+def test_the_morphology_at_hand(tmp_path, default_morphology, monkeypatch):
+    at_hand, folder = morphology.morphology_at_hand, default_morphology.parent
+    assert at_hand(folder, "default") == folder / "C060114A7.asc"
+    assert at_hand(tmp_path, "exact") is None  # no download
+
+    def unreachable(*_, **__):
+        raise DataError("no network")
+
+    monkeypatch.setattr(morphology.subprocess, "run", unreachable)
+    assert at_hand(tmp_path, "auto") is None and at_hand(tmp_path, "default") is None
+    (tmp_path / "C060114A7.asc").write_bytes(default_morphology.read_bytes())
+    assert at_hand(tmp_path, "auto") == tmp_path / "C060114A7.asc" and at_hand(tmp_path, "exact") is None
+    (tmp_path / "cell1.asc").write_text("another cell")
+    with pytest.raises(DataError, match="cell1.asc: sha256"):
+        at_hand(tmp_path, "exact")

@@ -55,14 +55,17 @@ def fetch_morphology(folder: str | os.PathLike, kind: str = "auto") -> Path:
         raise
 
 
-def morphology_at_hand(folder: str | os.PathLike) -> Path | None:
-    """The exact reconstruction if it lies in `folder`, else the default one; None where that cannot be fetched.
+def morphology_at_hand(folder: str | os.PathLike, kind: str) -> Path | None:
+    """The reconstruction of that kind, "exact", "default" or "auto"; None where it is not to be had at once.
 
-    DataError when a file in the folder is not what its name says.
+    The exact one is at hand where its file lies in `folder`. DataError when a file in the folder is not what its name
+    says.
     """
     folder = Path(folder)
-    if (folder / "cell1.asc").exists():
+    if kind != "default" and (folder / "cell1.asc").exists():
         return _exact(folder)
+    if kind == "exact":
+        return None
     try:
         return _default(folder)
     except DataError:
