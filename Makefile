@@ -38,8 +38,8 @@ test: $(VENV)/.installed
 	ruff format --check .
 	ruff check .
 	mypy
-	pytest -n 2 --dist loadfile
-	cd notebooks && pytest -n 2 --dist loadfile --nbval --nbval-kernel-startup-timeout 600 --nbval-cell-timeout 3600
+	pytest -n 2 --dist loadfile --no-loadscope-reorder
+	cd notebooks && pytest -n 2 --dist loadfile --no-loadscope-reorder --nbval --nbval-kernel-startup-timeout 600 --nbval-cell-timeout 3600
 
 lab: $(VENV)/.installed
 	jupyter lab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)/notebooks" $(if $(filter 0,$(shell id -u)),--allow-root)
