@@ -112,7 +112,9 @@ def test_make_quotes_every_path(tmp_path):
     folder.mkdir()
     for name in ("Makefile", "requirements.txt", "requirements-torch.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
-    said = subprocess.run(["make", "-n", "repro", "lab"], cwd=folder, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        ["make", "--no-print-directory", "-n", "repro", "lab"], cwd=folder, capture_output=True, text=True, check=True
+    ).stdout
     assert "pip install" in said
     assert "elm_lib.pipeline.repro" in said
     for line in said.splitlines():

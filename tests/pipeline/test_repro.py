@@ -138,21 +138,20 @@ def _entries(project: Path) -> dict[str, dict]:
 
 
 def _outs(stage: dict) -> dict[str, str]:
-    """md5 by path, without what says where and when a run was made: the ledger, in its block `made`, which is compared
-    below, and the report page, which repeats hours and commits."""
-    told = ("runs/ledger", "results/smoke/report.html")
+    """md5 by path, without what says how a run was made: the ledger, in its block `made`, which is compared apart; the
+    report page, which repeats hours and commits; executed notebooks, which say what an interruption left."""
+    told = ("runs/ledger", "results/smoke/report.html", "results/smoke/notebooks")
     return {out["path"]: out["md5"] for out in stage["outs"] if not out["path"].startswith(told)}
 
 
 def test_one_experiment_is_varied_alone_and_compared(project):
     kept = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in (project / "runs/ledger").rglob("*.json")}
-    name = "lra_pathfinder_d_m"
-    out = call(project, "dvc", "exp", "run", "-S", f"+experiments.lra_pathfinder.{name}.train.lr=0.01")
+    out = call(project, "dvc", "exp", "run", "-S", "+experiments.neuronio.neuronio_lstm.train.lr=0.001")
     ran = [line.split("'")[1] for line in out.splitlines() if line.startswith("Running stage")]
-    assert set(ran) == {"train@lra_pathfinder", "evaluate", "figures_lra", "report"}
+    assert set(ran) == {"train@neuronio", "evaluate", "figures_neuronio", "figures_ablations", "figures_lra", "report"}
     assert all(hashlib.sha256(path.read_bytes()).hexdigest() == digest for path, digest in kept.items())
     changed = json.loads(call(project, "dvc", "metrics", "diff", "--json"))["results/smoke/metrics.json"]
-    assert any(key.startswith(f"scores.{name}.10.") for key in changed)
-    assert not any(key.startswith("scores.lra_elm.") for key in changed)
+    assert any(name.startswith("scores.neuronio_lstm.15.") for name in changed)
+    assert not any(name.startswith("scores.neuronio_elm.") for name in changed)
     call(project, "dvc", "plots", "diff", "-o", "plots", "HEAD")
-    assert "results/smoke/curves/lra_pathfinder/lra_pathfinder_d_m.csv" in (project / "plots/index.html").read_text()
+    assert "results/smoke/curves/neuronio/neuronio_lstm.csv" in (project / "plots/index.html").read_text()

@@ -8,6 +8,7 @@ import nbformat
 import pytest
 
 from elm_lib.paper.exhibits import EXHIBITS, title
+from elm_lib.paper.items import ITEMS
 from elm_lib.pipeline.download import download
 from elm_lib.pipeline.stages import stages
 from elm_lib.support.errors import ConfigError
@@ -20,7 +21,7 @@ def code(name: str) -> str:
     return "\n".join(cell.source for cell in NOTEBOOKS[name] if cell.cell_type == "code")
 
 
-@pytest.mark.parametrize("claim", [claim for claim, exhibit in EXHIBITS.items() if exhibit.stage])
+@pytest.mark.parametrize("claim", ITEMS)
 def test_a_claim_its_picture_and_its_rows_follow_each_other(claim):
     exhibit = EXHIBITS[claim]
     cells = NOTEBOOKS[exhibit.stage]
