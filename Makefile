@@ -39,7 +39,7 @@ test: $(VENV)/.installed
 	ruff check .
 	mypy
 	pytest -n 2 --dist loadfile --no-loadscope-reorder
-	cd notebooks && pytest -n 2 --dist loadfile --no-loadscope-reorder --nbval --nbval-kernel-startup-timeout 600 --nbval-cell-timeout 3600
+	cd notebooks && pytest --nbval --nbval-kernel-startup-timeout 600 --nbval-cell-timeout 3600
 
 lab: $(VENV)/.installed
 	jupyter lab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)/notebooks" $(if $(filter 0,$(shell id -u)),--allow-root)
