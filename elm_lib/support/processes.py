@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
-from tqdm.auto import tqdm
+from tqdm import tqdm  # not tqdm.auto: its widgets have another id in every run
 
 POLL_S = 0.5
 

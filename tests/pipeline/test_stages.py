@@ -159,7 +159,8 @@ def _notebook(tmp_path, *cells) -> Path:
 
 def test_two_runs_are_byte_identical_whatever_goes_to_stderr(tmp_path):
     code = "import sys, time\nprint(time.time(), file=sys.stderr)\nprint(a, flush=True)\ntime.sleep(0.5)\nprint(8)\na"
-    path = _notebook(tmp_path, "a = 1", code)
+    bar = "from elm_lib.support.processes import progress\nwith progress(2, 'x', 'step') as bar:\n    bar.update(2)\n"
+    path = _notebook(tmp_path, "a = 1", bar + code)
     for name in ("first", "second"):
         notebook.run(path, tmp_path / f"{name}.ipynb", {"a": 7})
     first, second = ((tmp_path / f"{name}.ipynb").read_bytes() for name in ("first", "second"))
