@@ -12,7 +12,7 @@ import numpy as np
 
 from elm_lib.paper import FULL, bootstrap, training
 from elm_lib.paper.points import Point, Runs, points
-from elm_lib.paper.verdict import Claim, Origin, Verdict, judge
+from elm_lib.paper.verdict import Claim, Origin, Verdict, judge, percent
 
 Side = dict[Any, Point]  # by size
 Limit = Callable[[str, Any], float]  # (model, size) -> the score above which something was learned
@@ -199,6 +199,17 @@ def claim_row(
     )
 
 
+def better(text: str, better: tuple[str, tuple], worse: tuple[str, tuple], **changes: Any) -> Claim:
+    """That one side scores more than the other. better, worse: model and sizes; changes: further parts of `Claim`."""
+    return Claim(
+        models=(better[0], worse[0]),
+        bins=(better[1], worse[1]),
+        text=text,
+        margin=lambda ours, theirs: ours - theirs,
+        **changes,
+    )
+
+
 def choose(available: list[dict[Any, dict[float, Point]]], claim: Claim) -> list[Side] | None:
     """Of each side the points at one budget: the largest that all sides have, else those whose smallest is largest."""
     every = [sorted({b for budgets in side.values() for b in budgets}, reverse=True) for side in available]
@@ -286,7 +297,7 @@ def _all_fair(claim: Claim, sides: list[Side], scores: list[Score]) -> bool:
 
 
 def _percent(budget: float) -> str:
-    return "more" if math.isinf(budget) else f"{100 * budget:.3g} %"
+    return "more" if math.isinf(budget) else percent(budget)
 
 
 def _learned_nothing(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from elm_lib.paper.items import ITEMS, OURS
-from elm_lib.paper.verdict import NOT_KNOWN, TERMS, VERDICTS, kind
+from elm_lib.paper.verdict import NOT_KNOWN, TERMS, VERDICTS, kind, steps
 from elm_lib.support.errors import DataError
 from elm_lib.support.files import write_text
 
@@ -25,11 +25,11 @@ def markdown(verdicts: pd.DataFrame) -> str:
     for claim, rows in verdicts.groupby("claim", sort=False):
         of_runs = rows.budget.notna()
         judged = rows[of_runs & (rows.verdict != "not comparable")]
-        counted = rows[~of_runs & (rows.verdict != "not run")]
+        counted = rows[~of_runs & ~rows.verdict.isin(["not run", "drawn"])]
         said = [f"{(counted.verdict == 'reproduced').sum()} of {len(counted)} counts within tolerance"] * (
             len(counted) > 0
         )
-        for name in ("not comparable", "not run"):
+        for name in ("drawn", "not comparable", "not run"):
             n = int((rows.verdict == name).sum())
             said += [f"{n} {name}"] * (n > 0)
         says = (ITEMS | OURS).get(claim)
@@ -44,7 +44,6 @@ def markdown(verdicts: pd.DataFrame) -> str:
 
 def _line(row: pd.Series) -> dict[str, str]:
     """A row as read: the sampling error beside ours, both budgets of a comparison, the note beside the item."""
-    budgets = [row.budget] if pd.isna(row.budget_theirs) else [row.budget_ours, row.budget_theirs]
     ours = "none" if pd.isna(row.ours) else f"{row.ours:.5g}"
     known = pd.notna(row.sampling_error) and row.sampling_error != NOT_KNOWN
     return {
@@ -53,7 +52,7 @@ def _line(row: pd.Series) -> dict[str, str]:
         "ours": f"{ours} ± {float(row.sampling_error):.2g}" if known else ours,
         "verdict": row.verdict,
         "seeds": f"{row.seeds:g}",
-        "steps": " and ".join(dict.fromkeys(f"{100 * budget:.3g} %" for budget in budgets)),
+        "steps": steps(row),
     }
 
 

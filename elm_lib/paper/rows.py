@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from elm_lib.paper.exhibits import dataset_of
-from elm_lib.paper.verdict import NOT_KNOWN, TERMS, kind
+from elm_lib.paper.verdict import NOT_KNOWN, TERMS, kind, steps
 
 NOTHING = "–"
 
@@ -31,8 +31,6 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
     found = kind(row["verdict"])
     error = row["sampling_error"] if row["sampling_error"] != NOT_KNOWN else float("nan")
     error = row["std"] if pd.isna(error) and _seeds(row) > 1 else error
-    budgets = [row["budget"]] if pd.isna(row["budget_theirs"]) else [row["budget_ours"], row["budget_theirs"]]
-    shown = dict.fromkeys(f"{100 * budget:.3g} %" for budget in budgets if not pd.isna(budget))
     return {
         "item": row["item"],
         "note": "" if pd.isna(row["note"]) else row["note"],
@@ -40,7 +38,7 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
         "ours": _number(row["ours"]),
         "error": "" if pd.isna(error) or pd.isna(row["ours"]) else f"± {float(error):.2g}",
         "n": f"{_seeds(row)}" if _seeds(row) else NOTHING,
-        "training": " and ".join(shown) or NOTHING,
+        "training": steps(row) or NOTHING,
         "verdict": row["verdict"],
         "kind": found,
         "css": slug(found),

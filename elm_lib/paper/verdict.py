@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -212,7 +212,18 @@ def judge(
     good = distance >= -1e-12  # a value on the limit is within it
     if budget >= FULL and likeness is Likeness.SAME:
         return "reproduced" if good else "not reproduced"
-    return f"{'consistent' if good else 'short'} at {100 * budget:.3g} %"
+    return f"{'consistent' if good else 'short'} at {percent(budget)}"
+
+
+def percent(budget: float) -> str:
+    """A fraction of the published training as read: 0.1667 -> "16.7 %"."""
+    return f"{100 * budget:.3g} %"
+
+
+def steps(row: Mapping[str, Any]) -> str:
+    """The training behind a row as its CSV file reads: of both sides of a comparison; empty where none is needed."""
+    sides = ["budget"] if pd.isna(row["budget_theirs"]) else ["budget_ours", "budget_theirs"]
+    return " and ".join(dict.fromkeys(percent(row[side]) for side in sides if not pd.isna(row[side])))
 
 
 def kind(verdict: str) -> str:

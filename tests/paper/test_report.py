@@ -237,6 +237,7 @@ def test_the_table_is_printed_and_put_into_a_page(results, tmp_path, capsys):
 
 def test_a_verdict_table_read_again_is_the_same(table):
     again = pd.read_csv(io.StringIO(table.to_csv(index=False)))
+    assert page.markdown(again).split("### Fig 1: ")[1].split("\n\n")[1] == "1 drawn."  # no count
     assert (again.verdict == table.verdict.to_numpy()).all()
     assert again.sampling_error.dropna().eq(verdict.NOT_KNOWN).all()
 
