@@ -64,10 +64,10 @@ def _size(runs: Runs, params: Params, profile: str, model: str) -> Verdict:
     item, expected = f"c) {model}: parameters at which AUC reaches {SUFFICIENT_AUC}", published(model)
     budgets = _sides(runs, params, model)
     for side in budgets.values():
-        values, error = _parameters(side), _error(side)
-        if not math.isnan(values):
-            distance = (1 + RELATIVE) * expected - values
-            return _row(item, profile, [side], expected, values, distance, error, RELATIVE * expected)
+        ours = _parameters(side)
+        if not math.isnan(ours):
+            distance = (1 + RELATIVE) * expected - ours
+            return _row(item, profile, [side], expected, ours, distance, _error(side))
     return _open(item, profile, expected, budgets)
 
 
@@ -79,11 +79,10 @@ def _factor(runs: Runs, params: Params, profile: str, more: str, fewer: str, sai
         side, other = few[budget], many[budget]
         ours = (published(more) if more == "TCN" else _parameters(other)) / _parameters(side)
         if not math.isnan(ours):
-            error = _error(side, *([other] if other else []))
             distance = ours - (1 - RELATIVE) * expected
             note = "parameters of the TCN as published" if more == "TCN" else ""
             sides = [side, other] if other else [side]
-            return _row(item, profile, sides, expected, ours, distance, error, RELATIVE * expected, note)
+            return _row(item, profile, sides, expected, ours, distance, _error(side, other), note)
     return _open(item, profile, expected, few, many)
 
 
@@ -98,28 +97,37 @@ def _sides(runs: Runs, params: Params, model: str) -> dict[float, Side]:
     return {budget: found[budget] for budget in sorted(found, reverse=True) if len(found[budget]) > 1}
 
 
-def _parameters(side: Side, draws: bool = False) -> float | np.ndarray:
-    """`reached` of the scores of a side, or of their replicates."""
+def _parameters(side: Side) -> float:
+    """`reached` of the scores of a side."""
+    sizes, every = _by_parameters(side)
+    return float(reached(sizes, np.array([point.value(AUC.column) for point in every])))
+
+
+def _replicates(side: Side) -> np.ndarray | None:
+    """The same over test sets drawn again; the largest size where none reaches it. None: a run kept no statistics."""
+    sizes, every = _by_parameters(side)
+    each = [values for point in every if (values := point.replicates(AUC.column)) is not None]
+    if len(each) < len(every):
+        return None
+    found = reached(sizes, np.stack(each))
+    return np.where(np.isnan(found), sizes[-1], found)
+
+
+def _by_parameters(side: Side) -> tuple[np.ndarray, list[Point]]:
+    """Numbers of parameters, rising, and the points that have them."""
     every = sorted(side.values(), key=lambda point: point.runs.parameters.iloc[0])
-    parameters = np.array([float(point.runs.parameters.iloc[0]) for point in every])
-    if not draws:
-        return float(reached(parameters, np.array([point.value(AUC.column) for point in every])))
-    replicates = [point.replicates(AUC.column) for point in every]
-    if any(one is None for one in replicates):
-        return np.array([])
-    found = reached(parameters, np.stack([one for one in replicates if one is not None]))
-    return np.where(np.isnan(found), parameters[-1], found)  # test sets on which no size reaches it
+    return np.array([float(point.runs.parameters.iloc[0]) for point in every]), every
 
 
 def _error(side: Side, other: Side | None = None) -> float | None:
     """Sampling error of the parameters of a side, or of the factor between two."""
-    each = [np.asarray(_parameters(one, draws=True)) for one in (side, other) if one is not None]
-    if any(not one.size for one in each):
+    own, theirs = _replicates(side), _replicates(other) if other else None
+    if own is None or (other and theirs is None):
         return None
-    return bootstrap.error(each[0] if other is None else each[1] / each[0])
+    return bootstrap.error(own if theirs is None else theirs / own)
 
 
-def _row(item, profile, sides: list[Side], expected, ours, distance, error, tolerance, note: str = "") -> Verdict:
+def _row(item, profile, sides: list[Side], expected, ours, distance, error, note: str = "") -> Verdict:
     every = [point for side in sides for point in side.values()]
     origin = Origin.join([point.origin for point in every])
     verdict = judge(
@@ -136,7 +144,7 @@ def _row(item, profile, sides: list[Side], expected, ours, distance, error, tole
         origin=origin,
         published=expected,
         ours=ours,
-        tolerance=tolerance,
+        tolerance=RELATIVE * expected,
         sampling_error=error,
         seeds=min(len(point.kept) for point in every),
         note=note,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from elm_lib.experiments.config import Params
-from elm_lib.paper.claims import claim_row, not_run
+from elm_lib.paper.claims import better, claim_row, not_run
 from elm_lib.paper.neuronio import AUC, published_neuronio
-from elm_lib.paper.pictures import BRANCHES, CONSTANT, LONGEST, published_points, sweep_of
+from elm_lib.paper.pictures import BRANCHES, CONSTANT, LONGEST, published_points, read_off
 from elm_lib.paper.points import Runs, fullest, table_of
 from elm_lib.paper.points import origin as origin_of
 from elm_lib.paper.verdict import Claim, Verdict, judge
@@ -58,11 +58,7 @@ def _published(params: Params) -> dict[tuple[str, Any], float]:
     """Published AUC by (our experiment, size)."""
     sizes = published_neuronio().query("model == 'Branch-ELM'").set_index("size").spike_auc_mean
     found: dict[tuple[str, Any], float] = {("neuronio_branch_elm", size): value for size, value in sizes.items()}
-    for line in published_points().query("score == 'auc'").to_dict("records"):
-        sweep = sweep_of(line["figure"], line["panel"], line["model"], line["varied"])
-        if sweep is not None and sweep.dataset == "neuronio":
-            found[sweep.experiment, sweep.size(params, line["x"])] = line["value_read_off_the_picture"]
-    return found
+    return found | read_off(params, published_points().query("score == 'auc'"))
 
 
 def _claims(params: Params) -> Iterator[tuple[str, Claim]]:
@@ -71,12 +67,12 @@ def _claims(params: Params) -> Iterator[tuple[str, Claim]]:
             yield figure, claim
     for name, experiment in BRANCHES.items():
         text = f"AUC of the default above that with {name}, by"
-        yield "Fig S6", _better(text, ("neuronio_branch_elm", SIZES), (experiment, SIZES))
+        yield "Fig S6", better(text, ("neuronio_branch_elm", SIZES), (experiment, SIZES))
     names = {experiment: name for name, experiment in BRANCHES.items()}
     for worse in ("branch_elm_random", "branch_elm_fixed_w_s"):
-        for better in ("branch_elm_relu", "branch_elm_sigmoid"):
-            text = f"AUC with {names[better]} above that with {names[worse]}, by"
-            yield "Fig S6", _better(text, (better, SIZES), (worse, SIZES))
+        for changed in ("branch_elm_relu", "branch_elm_sigmoid"):
+            text = f"AUC with {names[changed]} above that with {names[worse]}, by"
+            yield "Fig S6", better(text, (changed, SIZES), (worse, SIZES))
 
 
 def _needs(params: Params, prefix: str, model: str) -> Iterator[Claim]:
@@ -86,19 +82,19 @@ def _needs(params: Params, prefix: str, model: str) -> Iterator[Claim]:
         return f"{prefix}_{what}"
 
     longest, constant = ({t: size(params, t) for t in (5, 10, 25, 150)} for size in (LONGEST, CONSTANT))
-    yield _better(
+    yield better(
         f"a) {model} needs 10 to 20 memory units: AUC at d_m=20 above that at 10, by",
         (name("d_m"), (20,)),
         (name("d_m"), (10,)),
     )
     yield _suffices(f"a) {model}, 20 memory units suffice: AUC at d_m=20 less that at 80", name("d_m"), 20, 80)
-    yield _better(f"b) {model}: a hidden layer raises AUC, by", (name("d_mlp"), (40,)), (name("l_mlp"), (0,)))
-    yield _better(
+    yield better(f"b) {model}: a hidden layer raises AUC, by", (name("d_mlp"), (40,)), (name("l_mlp"), (0,)))
+    yield better(
         f"c) {model}: lambda above 3 is needed: AUC at lambda=5 above that at 2, by",
         (name("lambda"), (5,)),
         (name("lambda"), (2,)),
     )
-    yield _better(
+    yield better(
         f"d) {model} needs timescales above 10 ms: AUC with up to 25 ms above that with up to 10, by",
         (name("tau_m_max"), (longest[25],)),
         (name("tau_m_max"), (longest[10],)),
@@ -109,16 +105,10 @@ def _needs(params: Params, prefix: str, model: str) -> Iterator[Claim]:
         longest[25],
         longest[150],
     )
-    yield _better(
+    yield better(
         f"e) {model}: one timescale of 25 ms above one of 5 ms in AUC, by",
         (name("tau_m_constant"), (constant[25],)),
         (name("tau_m_constant"), (constant[5],)),
-    )
-
-
-def _better(text: str, better: tuple[str, tuple], worse: tuple[str, tuple]) -> Claim:
-    return Claim(
-        models=(better[0], worse[0]), bins=(better[1], worse[1]), text=text, margin=lambda ours, theirs: ours - theirs
     )
 
 

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -125,6 +126,17 @@ def sweep_of(figure: str, panel: str, model: str, varied: str) -> Sweep | None:
 def published_points() -> pd.DataFrame:
     """figure, panel, model, varied, x, score, value_read_off_the_picture: a row each point."""
     return pd.read_csv(PUBLISHED / "published_figures.csv").fillna({"panel": ""})
+
+
+def read_off(params: Params, lines: pd.DataFrame) -> dict[tuple[str, Any], float]:
+    """Published values by (our experiment, size). lines: of `published_points`; those without an experiment are left
+    out."""
+    found: dict[tuple[str, Any], float] = {}
+    for line in lines.to_dict("records"):
+        sweep = sweep_of(line["figure"], line["panel"], line["model"], line["varied"])
+        if sweep is not None:
+            found[sweep.experiment, sweep.size(params, line["x"])] = line["value_read_off_the_picture"]
+    return found
 
 
 def curves(runs: Runs, params: Params, figure: str) -> pd.DataFrame:

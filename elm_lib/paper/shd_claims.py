@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from elm_lib.experiments.config import Params
-from elm_lib.paper.claims import Score, claim_row, count
+from elm_lib.paper.claims import Score, better, claim_row, count
 from elm_lib.paper.counts import counts
-from elm_lib.paper.pictures import ADDING, published_points, sweep_of
+from elm_lib.paper.pictures import ADDING, published_points, read_off
 from elm_lib.paper.points import Runs
 from elm_lib.paper.shd import CAPTION, CHANCE, EXPERIMENTS, FIGURES, MODELS, NEAR_CHANCE, TITLES, published, score_of
 from elm_lib.paper.verdict import Claim, Verdict
@@ -38,7 +38,7 @@ def verdicts(runs: Runs, params: Params, profile: str) -> list[Verdict]:
         for claim in _on(name):
             rows.append(claim_row(FIGURES[name], claim, runs, experiments, theirs, scores, **where))
         rows.append(_third(params, name, profile))
-    sweeps, drawn = {name: name for name in SWEEPS}, _drawn(params)
+    sweeps, drawn = {name: name for name in SWEEPS}, read_off(params, published_points().query("figure == 'Fig 5'"))
     for label, claim in _ablations(params):
         rows.append(claim_row(label, claim, runs, sweeps, drawn, ADDING, **where))
     experiments, _, scores = _sides("shd")
@@ -61,49 +61,29 @@ def _sides(name: str) -> tuple[dict[str, str], dict[tuple[str, Any], float], dic
     return experiments | {m + VALID: e for m, e in experiments.items()} | OURS, theirs, scores
 
 
-def _drawn(params: Params) -> dict[tuple[str, Any], float]:
-    """Published accuracy by (our experiment, size), read off Figure 5 e and f."""
-    found: dict[tuple[str, Any], float] = {}
-    for line in published_points().query("figure == 'Fig 5'").to_dict("records"):
-        sweep = sweep_of(line["figure"], line["panel"], line["model"], line["varied"])
-        if sweep is not None:
-            found[sweep.experiment, sweep.size(params, line["x"])] = line["value_read_off_the_picture"]
-    return found
-
-
-def _better(text: str, better: tuple[str, tuple], worse: tuple[str, tuple], **changes: Any) -> Claim:
-    return Claim(
-        models=(better[0], worse[0]),
-        bins=(better[1], worse[1]),
-        text=text,
-        margin=lambda ours, theirs: ours - theirs,
-        **changes,
-    )
-
-
 def _on(name: str) -> Iterator[Claim]:
     """Claims on a data set, "shd" or "shd_adding"."""
     title, adding = TITLES[name], name == "shd_adding"
-    yield _better(f"{title}: ELM above LSTM at bins of 1 to 4 ms, by", ("ELM", FINE), ("LSTM", FINE), by_steps=True)
+    yield better(f"{title}: ELM above LSTM at bins of 1 to 4 ms, by", ("ELM", FINE), ("LSTM", FINE), by_steps=True)
     lost = BELOW_10 if adding else (1, 2)
     says = "below 10 ms" if adding else "of 1 and 2 ms"
-    yield _better(
+    yield better(
         f"{title}: LSTM recovers with coarse bins: its accuracy at 50 and 100 ms above that {says}, by",
         ("LSTM", COARSE),
         ("LSTM", lost),
         by_steps=True,
         learned=(0,),
     )
-    yield _better(
+    yield better(
         f"{title}: LSTM stays below ELM at 50 and 100 ms, by", ("ELM", COARSE), ("LSTM", COARSE), by_steps=True
     )
-    yield _better(
+    yield better(
         f"{title}: Branch-ELM keeps its accuracy at fine bins: that at 1 to 4 ms less that at 10 to 20 ms",
         ("Branch-ELM", FINE),
         ("Branch-ELM", (10, 20)),
         tolerance=RETAINED,
     )
-    yield _better(
+    yield better(
         f"{title}: Branch-ELM keeps up with ELM at fine bins: its accuracy at 1 to 4 ms less that of ELM",
         ("Branch-ELM", FINE),
         ("ELM", FINE),
@@ -111,10 +91,10 @@ def _on(name: str) -> Iterator[Claim]:
     )
     for model in ("ELM",) if adding else ("ELM", "Branch-ELM", "LSTM", "SNN"):
         text = f"{title}: accuracy of {model} falls from bins of 20 ms to 100 ms, by"
-        yield _better(text, (model, (20,)), (model, (100,)), learned=(0,))
+        yield better(text, (model, (20,)), (model, (100,)), learned=(0,))
     yield from _held_out() if adding else ()
     if not adding:
-        yield _better(
+        yield better(
             f"{title}: SNN best at bins around 20 ms: its accuracy there above its best at 1 to 8 and at 100 ms, by",
             ("SNN", (20,)),
             ("SNN", (*BELOW_10, 100)),
@@ -146,7 +126,7 @@ def _fails(text: str, fails: str, learns: str, bins: tuple, chance: float, **cha
 
 def _held_out() -> Iterator[Claim]:
     """Four of five words of the test set are by two speakers who are in no other set."""
-    yield _better(
+    yield better(
         "SHD-Adding: ELM on held-out speakers: accuracy on the test set less that on validation words, at every bin",
         ("ELM", EVERY),
         (f"ELM{VALID}", EVERY),
@@ -167,20 +147,20 @@ def _ablations(params: Params) -> Iterator[tuple[str, Claim]]:
     d_m, tau_m, improved = SWEEPS
     best = (75, 100, 125)
     text = "e) ELM, 2 ms: accuracy rises to d_m=75 to 125: their mean above that of d_m=10 to 30, by"
-    yield "Fig 5", _better(text, (d_m, best), (d_m, (10, 15, 20, 30)), learned=(0,))
+    yield "Fig 5", better(text, (d_m, best), (d_m, (10, 15, 20, 30)), learned=(0,))
     text = "e) ELM, 2 ms: larger models become unstable: mean accuracy of d_m=75 to 125 above that of 175 and 250, by"
-    yield "Fig 5", _better(text, (d_m, best), (d_m, (175, 250)), learned=(0,))
+    yield "Fig 5", better(text, (d_m, best), (d_m, (175, 250)), learned=(0,))
     ranges = {value[-1]: f"[{value[0]}, {value[1]}]" for value in params.experiment(tau_m).values}
     long = tuple(ranges[longest] for longest in (300, 500, 750, 1000))
     text = (
         "f) ELM, 2 ms, timescales of 300 ms and more are needed: mean accuracy with them above that with up to 200, by"
     )
-    yield "Fig 5", _better(text, (tau_m, long), (tau_m, (ranges[200],)), learned=(0,))
+    yield "Fig 5", better(text, (tau_m, long), (tau_m, (ranges[200],)), learned=(0,))
     text = "f) ELM, 2 ms, timescales of 300 ms suffice: accuracy with up to 300 ms less the mean with more"
-    yield "Fig 5", _better(text, (tau_m, long[:1]), (tau_m, long[1:]), tolerance=RETAINED)
+    yield "Fig 5", better(text, (tau_m, long[:1]), (tau_m, long[1:]), tolerance=RETAINED)
     text = "ELM on SHD-Adding, 2 ms: the improved update is no better: accuracy without it less that with it, at d_m=30"
     sizes = (30, 100, 250)
-    yield "Fig S4", _better(f"{text}, 100, 250", (d_m, sizes), (improved, sizes), tolerance=IMPROVED, learned=(0,))
+    yield "Fig S4", better(f"{text}, 100, 250", (d_m, sizes), (improved, sizes), tolerance=IMPROVED, learned=(0,))
 
 
 def _readings() -> Iterator[Claim]:
@@ -196,7 +176,7 @@ def _routing() -> Iterator[Claim]:
         text = (
             f"SHD, {b} ms, unseen speakers: Branch-ELM that reads every channel above one that leaves 11 % unread, by"
         )
-        yield _better(text, (COVERING, (b,)), ("Branch-ELM", (b,)))
+        yield better(text, (COVERING, (b,)), ("Branch-ELM", (b,)))
 
 
 def _third(params: Params, name: str, profile: str) -> Verdict:

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -126,24 +128,29 @@ def discretise(path: Path, reconstruction: Reconstruction) -> Cell:
     nodes.add_section(end, AXON_STUB_LENGTH, AXON, 2, stub_points, stub_diameters, 1, has_children=False)
 
     section_end: dict[int, tuple[int, float]] = {}  # last node, um from the soma
-    section_number = 2
+    for number, kind, section in dendrites(tree):
+        points, diameters = np.asarray(section.points, float), np.array(section.diameters, float)
+        if section.is_root:
+            parent, start = 0, 0.0
+        else:
+            parent, start = section_end[section.parent.id]
+        length = arc_length(points)[-1]
+        n_segments = 1 + 2 * int(length / reconstruction.segment_length_um)
+        end = nodes.add_section(parent, start, kind, number, points, diameters, n_segments, bool(section.children))
+        section_end[section.id] = (end, start + length)
+    return nodes.finish(reconstruction)
+
+
+def dendrites(tree: Any) -> Iterator[tuple[int, int, Any]]:
+    """Section number of `Cell.section`, kind and morphio section of each dendrite: basal, then apical."""
+    import morphio
+
+    number = 2  # the soma is section 0, the stub of the axon 1 and 2
     for kind, tag in ((BASAL, morphio.SectionType.basal_dendrite), (APICAL, morphio.SectionType.apical_dendrite)):
         for section in tree.sections:
-            if section.type != tag:
-                continue
-            section_number += 1
-            points, diameters = np.asarray(section.points, float), np.array(section.diameters, float)
-            if section.is_root:
-                parent, start = 0, 0.0
-            else:
-                parent, start = section_end[section.parent.id]
-            length = _arc(points)[-1]
-            n_segments = 1 + 2 * int(length / reconstruction.segment_length_um)
-            end = nodes.add_section(
-                parent, start, kind, section_number, points, diameters, n_segments, bool(section.children)
-            )
-            section_end[section.id] = (end, start + length)
-    return nodes.finish(reconstruction)
+            if section.type == tag:
+                number += 1
+                yield number, kind, section
 
 
 class _Nodes:
@@ -159,7 +166,7 @@ class _Nodes:
     def add_section(self, parent, start_um, kind, section, points, diameters, n_segments, has_children) -> int:
         """Add a section's segments, and its end as a branch point where sections follow. Returns the last
         node."""
-        arc = _arc(points)
+        arc = arc_length(points)
         length = arc[-1]
         resistance = 0.0  # Mohm, from the last node to where we are
         for i in range(n_segments):
@@ -211,7 +218,7 @@ class _Nodes:
         )
 
 
-def _arc(points: np.ndarray) -> np.ndarray:
+def arc_length(points: np.ndarray) -> np.ndarray:
     """Path length (P,) in um at each point (P, 3)."""
     return np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(points, axis=0), axis=1))])
 

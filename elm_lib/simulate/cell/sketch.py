@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from elm_lib.simulate.cell.densities import APICAL, AXON, BASAL
-from elm_lib.simulate.cell.morphology import _arc, load_cell
+from elm_lib.simulate.cell.morphology import arc_length, dendrites, load_cell
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,14 @@ def load_sketch(path: str | os.PathLike, n_points: int = 5) -> Sketch:
         if section.type in kinds
     )
     pieces: dict[int, np.ndarray] = {}  # by node
-    number = 2  # the soma is section 0, the stub of the axon 1 and 2
-    for tag in (morphio.SectionType.basal_dendrite, morphio.SectionType.apical_dendrite):
-        for section in tree.sections:
-            if section.type != tag:
-                continue
-            number += 1
-            points = np.asarray(section.points, float)
-            arc = _arc(points)
-            nodes = np.flatnonzero((cell.section == number) & (cell.length > 0))
-            edges = np.linspace(0, arc[-1], len(nodes) + 1)
-            for node, left, right in zip(nodes, edges, edges[1:], strict=False):
-                at = np.linspace(left, right, n_points)
-                pieces[int(node)] = np.column_stack([np.interp(at, arc, points[:, axis]) for axis in (0, 1)])
+    for number, _, section in dendrites(tree):
+        points = np.asarray(section.points, float)
+        arc = arc_length(points)
+        nodes = np.flatnonzero((cell.section == number) & (cell.length > 0))
+        edges = np.linspace(0, arc[-1], len(nodes) + 1)
+        for node, left, right in zip(nodes, edges, edges[1:], strict=False):
+            at = np.linspace(left, right, n_points)
+            pieces[int(node)] = np.column_stack([np.interp(at, arc, points[:, axis]) for axis in (0, 1)])
     return Sketch(
         cell.reconstruction.name,
         np.array(tree.soma.points, float)[:, :2],
