@@ -158,7 +158,7 @@ EXHIBITS: dict[str, Exhibit] = {
         "shd_adding_d_m",
         "shd_adding_tau_m",
         claim="Two spoken digits follow each other, and the model says their sum. The ELM does so at every bin size. "
-        "The LSTM fails with fine bins, which make long sequences, and the spiking network (SNN) at all. The "
+        "The LSTM fails at fine bins, which make long sequences. The spiking network (SNN) fails at every bin. The "
         r"Branch-ELM keeps up with a third of the parameters. The task takes many memory units and long $\tau_m$.",
         picture="a) Input spikes of a pair of words over two seconds. b to d) Accuracy on training, validation and "
         "test data over the bin size from 1 to 100 ms, for Branch-ELM, ELM, LSTM and SNN. e) Test accuracy over "
@@ -246,7 +246,7 @@ EXHIBITS: dict[str, Exhibit] = {
         *_sweep("branch_elm", "random", "fixed_w_s", "relu", "sigmoid"),
         "neuronio_branch_elm",
         stage="figures_ablations",
-        claim="The Branch-ELM lives on the order of its synapses along the dendrite and on weights that it learns for "
+        claim="The Branch-ELM depends on the order of its synapses along the dendrite and on weights that it learns for "
         "them. A nonlinearity on each branch costs a little.",
         picture="Spike AUC over memory units for five variants. Published, the default is highest, the two branch "
         "activations lie just below it, random assignment and fixed weights far below.",
