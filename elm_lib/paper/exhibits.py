@@ -246,8 +246,8 @@ EXHIBITS: dict[str, Exhibit] = {
         *_sweep("branch_elm", "random", "fixed_w_s", "relu", "sigmoid"),
         "neuronio_branch_elm",
         stage="figures_ablations",
-        claim="The Branch-ELM depends on the order of its synapses along the dendrite and on weights that it learns for "
-        "them. A nonlinearity on each branch costs a little.",
+        claim="The Branch-ELM depends on the order of its synapses along the dendrite and on weights that it learns for"
+        " them. A nonlinearity on each branch costs a little.",
         picture="Spike AUC over memory units for five variants. Published, the default is highest, the two branch "
         "activations lie just below it, random assignment and fixed weights far below.",
     ),
