@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from elm_lib.kernels import lstm
 from elm_lib.kernels.spikes import Spikes, project
+from elm_lib.models.dropout import Masks
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
 
@@ -32,12 +34,27 @@ class LSTM(nn.Module):
 
     def forward(self, x: Tensor | Spikes, state: tuple[Tensor, Tensor] | None = None):
         """x (B, T, input_size) with batch_first, or `Spikes` -> output (B, T, d_o or hidden_size), (h, c)."""
-        if isinstance(x, Spikes):
+        value = x.value if isinstance(x, Spikes) else x
+        if lstm.is_compiled(value, self.weights()[1]) and len(x.shape) == 3:
+            h, state = self._loop(x, state)
+        elif isinstance(x, Spikes):
             x = x.check(self.weights()[0].dtype)
-            h, state = self._on_gpu(x, state) if x.value.is_cuda else self._sparse(x, state)
+            h, state = self._on_gpu(x, state) if value.is_cuda else self._sparse(x, state)
         else:
             h, state = self.cell(x, state)
         return (h if self.w_y is None else self.w_y(h)), state
+
+    def _loop(self, x: Tensor | Spikes, state, masks: Masks | None = None):
+        """The cell with the loop of `elm_lib.kernels.lstm`; with `masks`, h_{t-1} is read through one of them."""
+        w_ih, w_hh, bias = self.weights()
+        if isinstance(x, Spikes):
+            x = x.check(w_ih.dtype)
+        elif not self.batch_first:
+            x = x.transpose(0, 1)
+        p = (project(x, w_ih.T) + bias).to(w_hh.dtype).transpose(0, 1)  # (T, B, 4 n)
+        h, c = (part[0] for part in state) if state else (p.new_zeros(p.shape[1], self.hidden_size) for _ in range(2))
+        h_all, c = lstm.cell(p, h, c, None if masks is None else masks.draw(h.shape, h), w_hh)
+        return (h_all.transpose(0, 1) if self.batch_first else h_all), (h_all[-1:], c[None])
 
     def _on_gpu(self, x: Spikes, state):
         dense = x.dense()

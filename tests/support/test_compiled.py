@@ -3,6 +3,7 @@
 import errno
 import importlib.util
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,20 @@ def test_every_compiled_function_is_kept_this_way():
     named = {path.name: path.read_text() for path in (ROOT / "elm_lib").rglob("*.py")}
     assert [name for name, text in named.items() if "cache=True" in text] == ["compiled.py"]
     assert sum("njit_cached" in text for text in named.values()) > 8
+
+
+def test_a_change_of_a_code_generator_makes_new_machine_code(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    generator, path = tmp_path / "generator.py", tmp_path / "doubling.py"
+    generator.write_text("FACTOR = 2\n")
+    path.write_text(
+        SOURCE.replace("\nfrom", "\nimport generator\nfrom", 1)
+        .replace("nogil=True", "nogil=True, uses=(generator,)")
+        .replace("2 * x", "generator.FACTOR * x")
+    )
+    assert fresh(path)(3) == 6
+    again = fresh(path)
+    assert again(3) == 6 and again.stats.cache_hits
+    generator.write_text("FACTOR = 10\n")
+    sys.modules.pop("generator")
+    assert fresh(path)(3) == 30

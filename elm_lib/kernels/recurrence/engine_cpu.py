@@ -26,7 +26,7 @@ def samples_of(batch: int) -> int:
 
 
 def packed(matrix: Tensor, samples: int) -> np.ndarray:
-    """See `simd.packed`, of a copy: see `_arrays`."""
+    """See `simd.packed`, of a copy: see `arrays`."""
     return simd.packed(matrix.detach().clone().numpy(), samples, BLOCKS[samples])
 
 
@@ -39,7 +39,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child has this pool, but not its threads
 
 
-def _over_samples(kernel, batch: int, *arguments) -> None:
+def over_samples(kernel, batch: int, *arguments) -> None:
     """Run kernel(*arguments, samples, first, end) on torch's number of threads, whole blocks of samples each."""
     samples = samples_of(batch)
     blocks, threads = -(-batch // samples), torch.get_num_threads()
@@ -52,12 +52,12 @@ def _over_samples(kernel, batch: int, *arguments) -> None:
         pass
 
 
-def _arrays(*tensors: Tensor):
+def arrays(*tensors: Tensor):
     """Copies: `numpy()` of a parameter would pin its storage, which FSDP frees and fills again."""
     return [tensor.detach().clone(memory_format=torch.contiguous_format).numpy() for tensor in tensors]
 
 
-def _rows(*tensors: Tensor):
+def rows(*tensors: Tensor):
     """(T, B, D) as (T B, D)."""
     return [tensor.detach().contiguous().flatten(0, 1).numpy() for tensor in tensors]
 
@@ -67,15 +67,15 @@ def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float
     batch, samples = p.shape[1], samples_of(p.shape[1])
     z = affine.empty(p, p.shape[0] if keep else 1, *p.shape[1:])
     w_2, b_2 = layers
-    _over_samples(
+    over_samples(
         simd.forward,
         batch,
-        *_rows(p, m_all, z),
+        *rows(p, m_all, z),
         batch,
-        *_arrays(kappa, gain_a),
+        *arrays(kappa, gain_a),
         packed(w_m.T, samples),
         packed(w_2.T, samples),
-        *_arrays(b_2),
+        *arrays(b_2),
         p.numpy().dtype.type(b),
         known(bptt.ACTIVATIONS.index(activation)),
     )
@@ -88,19 +88,19 @@ def backward_loop(z, m_prev, grad_m, carry, kappa, slope, w_m, layers, activatio
     samples = samples_of(z.shape[1])
     sums = torch.zeros(-(-z.shape[1] // samples), 2, m_prev.shape[2], dtype=torch.float64)
     w_2, b_2 = layers
-    rows = _rows(z, m_prev, grad_m)
-    _over_samples(
+    arguments = rows(z, m_prev, grad_m)
+    over_samples(
         simd.reverse,
         z.shape[1],
-        *rows,
+        *arguments,
         carry.numpy(),
-        *_arrays(kappa, slope),
+        *arrays(kappa, slope),
         packed(w_m, samples),
         packed(w_2, samples),
         packed(w_2.T, samples),
-        *_arrays(b_2),
-        rows[0].dtype.type(b),
-        *_rows(hidden, e_2, grad_p),
+        *arrays(b_2),
+        arguments[0].dtype.type(b),
+        *rows(hidden, e_2, grad_p),
         sums.numpy(),
         known(bptt.ACTIVATIONS.index(activation)),
     )
