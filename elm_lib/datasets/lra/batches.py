@@ -165,7 +165,7 @@ class LraData:
     """The three splits of one task; each file is opened at its first use.
 
     folder: e.g. data/laptop/lra, made by `dvc repro preprocess_lra`; task: listops, text, retrieval, image, pathfinder,
-      pathfinder_x
+      pathfinder_x, digits
     class_token, steps: see `read_batch`. steps = "longest" pads every batch to `longest`.
     pool: see `training_order`.
     """

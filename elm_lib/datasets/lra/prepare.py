@@ -75,8 +75,8 @@ def prepare(
                     number = SPLITS.index(split) + 1
                     path = out / task / f"{split}.h5"
                     _pictures(path, task, asked.generated_sizes()[split], seed + number, provenance, mapped)
-            elif asked.source == "generated" and task == "image":
-                _digits(out / task, asked, seed, provenance)
+            elif task in ("image", "digits") and asked.source == "generated":
+                _digits(out / task, task, asked, seed, provenance)
             elif asked.source == "generated":
                 _reviews(out / task, task, asked, seed, raw, provenance)
             elif ARCHIVES[task] is RELEASE:
@@ -102,7 +102,7 @@ def _provenance(wanted: Lra, task: str, found: dict[str, str]) -> dict:
         made |= {"archive": WHEEL_NAME, "sha256": found.get(WHEEL_NAME)}
     elif task == "listops":
         made["generator"] = listops.REVISION
-    elif task != "image":
+    elif task in DRAWN:
         made["generator"] = pathfinder.REVISION
     return made
 
@@ -170,16 +170,19 @@ def _drawing(n_pictures: int, workers: int) -> Iterator[Callable]:
         yield executor.map
 
 
-def _digits(folder: Path, asked: LraTask, seed: int, provenance: dict) -> None:
-    """Scikit-learn's 1,797 handwritten digits, 8 x 8 in 17 levels, enlarged to 32 x 32: the stand-in of Image."""
+def _digits(folder: Path, task: str, asked: LraTask, seed: int, provenance: dict) -> None:
+    """Scikit-learn's 1,797 handwritten digits: as they are, 8 x 8 in 17 levels, or enlarged to 32 x 32 as the stand-in
+    of Image."""
     digits = load_digits()
-    large = zoom(digits.images, (1, 4, 4), order=1, mode="nearest", grid_mode=True)
-    grey = np.rint(large * (255 / 16)).astype(np.uint8)
-    for split, chosen in deal(len(grey), asked.generated_sizes(), seed, "lra.image: digits").items():
-        with SplitWriter(folder / f"{split}.h5", "image", source="stand-in", provenance=provenance) as writer:
-            writer.add(
-                grey_levels(grey[chosen], FORMS["image"].n_tokens), np.full(len(chosen), 1024), digits.target[chosen]
-            )
+    if task == "digits":
+        levels = digits.images.astype(np.uint8)
+    else:
+        large = zoom(digits.images, (1, 4, 4), order=1, mode="nearest", grid_mode=True)
+        levels = grey_levels(np.rint(large * (255 / 16)).astype(np.uint8), FORMS[task].n_tokens)
+    levels, source = levels.reshape(len(digits.target), -1), recipe.source(task, asked)
+    for split, chosen in deal(len(levels), asked.generated_sizes(), seed, f"lra.{task}: digits").items():
+        with SplitWriter(folder / f"{split}.h5", task, source=source, provenance=provenance) as writer:
+            writer.add(levels[chosen], np.full(len(chosen), levels.shape[1]), digits.target[chosen])
 
 
 def _reviews(folder: Path, task: str, asked: LraTask, seed: int, raw: Path, provenance: dict) -> None:

@@ -17,7 +17,7 @@ DRAWN = ("pathfinder", "pathfinder_x")
 def recipe(settings: Lra, folder: str | Path, options: dict) -> dict[str, dict]:
     """See `elm_lib.datasets.recipe`.
 
-    Image, Text and Retrieval are dealt from one pool and the vocabulary of Text is that of its training set, so all
+    Digits, Image, Text and Retrieval are dealt from one pool and the vocabulary of Text is that of its training set, so all
     sizes stand in both. No training sequence of ListOps is one of the test set, so the training data depend on that
     size too.
     """
@@ -31,7 +31,7 @@ def recipe(settings: Lra, folder: str | Path, options: dict) -> dict[str, dict]:
     sizes = asked.sizes()
     if task in ("text", "retrieval"):
         made |= {"max_length": asked.max_length, "wheel": WHEEL_SHA256}
-    if task in ("text", "retrieval", "image"):
+    if task in ("text", "retrieval", "image", "digits"):
         return {"train": made | sizes, "test": made | sizes}
     test = {"test": sizes["test"]}
     if task == "listops":
@@ -54,6 +54,8 @@ def source(task: str, asked: LraTask) -> str:
     if task == "listops":
         full = (asked.min_length, asked.max_length) == listops.LENGTHS
         return "generated" if full else "generated, shortened"
+    if task == "digits":
+        return "scikit-learn"
     return "generated" if task in DRAWN else "stand-in"
 
 

@@ -1,5 +1,7 @@
 """The Long Range Arena on disk: six classification tasks on sequences of symbols, one schema (`lra`, version 1).
 
+A seventh, `digits`, is not of the arena: small pictures on which a model trains to the end in minutes.
+
 Real and generated data share it; readers see no difference. One HDF5 file is one split of one task:
 
     attributes   schema="lra", version=1, task, source (see SOURCES), provenance (JSON, sorted keys), n_samples (N),
@@ -43,6 +45,7 @@ SOURCES = {
     "generated": "generated to the published recipe",
     "generated, shortened": "generated to the published recipe, with other lengths",
     "stand-in": "another data set of the same form, not the published one",
+    "scikit-learn": "handwritten digits of scikit-learn: real, and no data set of the paper",
 }
 _REMAKE = "delete it and run `dvc repro preprocess_lra`"
 _BLOCK = 1 << 24  # bytes copied at a time
@@ -64,13 +67,14 @@ FORMS = {
     "image": Form(16, 10),
     "pathfinder": Form(16, 2),
     "pathfinder_x": Form(8, 2),
+    "digits": Form(17, 10),  # 8 x 8 pixels, row by row
 }
 
 
 def form(task: str) -> Form:
-    """The form of a task. Raises DataError for a name that is none of the six."""
+    """The form of a task. Raises DataError for a name that is none of these."""
     if task not in FORMS:
-        raise DataError(f"task {task!r}: the Long Range Arena has {sorted(FORMS)}")
+        raise DataError(f"task {task!r}: must be one of {sorted(FORMS)}")
     return FORMS[task]
 
 

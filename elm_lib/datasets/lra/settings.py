@@ -48,6 +48,7 @@ class Lra(Strict):
     image: LraTask | None
     pathfinder: LraTask | None
     pathfinder_x: LraTask | None
+    digits: LraTask | None
 
     @model_validator(mode="after")
     def _lengths_fit_the_task(self):
@@ -58,6 +59,8 @@ class Lra(Strict):
                     raise ValueError(
                         f"{name}: min_length, max_length = {lengths}: a length must lie between two numbers"
                     )
+            elif name == "digits" and task.source != "generated":
+                raise ValueError("digits: source: they come with scikit-learn, so it must be 'generated'")
             elif task.min_length is not None or (name not in ("text", "retrieval") and task.max_length is not None):
                 raise ValueError(
                     f"{name}: min_length, max_length = {lengths}: only texts and generated ListOps have them"

@@ -19,15 +19,17 @@ REVISION = 1  # raise it by hand when the same settings give other results; docs
 
 EVALUATED = 64  # samples at a time
 _DROPOUT = 1  # part of the key of its random numbers, apart from those of the order
-STEPS = {"listops": 2000, "text": 4000, "retrieval": 4000, "image": 1024, "pathfinder": 1024, "pathfinder_x": 16384}
+STEPS = {"listops": 2000, "text": 4000, "retrieval": 4000, "image": 1024, "pathfinder": 1024, "pathfinder_x": 16384} | {
+    "digits": 64
+}
 shared = lru_cache(maxsize=8)(LraData)  # the runs of a process read a file once
 
 
 class Task:
-    """Batches, loss and scores of one of the six tasks, for `elm_lib.training.run`.
+    """Batches, loss and scores of one of the tasks, for `elm_lib.training.run`.
 
     folder   of the collection; the task's files are in folder/<name>
-    name     listops, text, retrieval, image, pathfinder, pathfinder_x
+    name     listops, text, retrieval, image, pathfinder, pathfinder_x, digits
     dropout  probability that a step's input is dropped in training
     A run keeps the weights of the lowest validation error.
     """
