@@ -124,6 +124,9 @@ class Group(Strict):
 def _whole(data: Any, shared: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """An experiment's entry with what its group shares."""
     neuron = shared.get("neuron", {})
+    if "values" in own and "values" in shared:  # what is shared for the group's own values alone
+        theirs = set(map(str, shared["values"])) - set(map(str, own["values"]))
+        shared = shared | {"each": {k: v for k, v in shared.get("each", {}).items() if k not in theirs}}
     entry = merged({k: v for k, v in shared.items() if k != "neuron"}, own)
     return {"data": data, **{k: _with_neuron(v, neuron) if k in ("model", "each") else v for k, v in entry.items()}}
 

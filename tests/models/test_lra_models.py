@@ -11,7 +11,7 @@ from elm_lib.datasets.lra.task import Task, scores
 from elm_lib.models.chrono_lstm import ChronoLSTM
 from elm_lib.models.cost import parameters
 from elm_lib.models.registry import build
-from elm_lib.models.s5 import S5, SSM, hippo_n, scan
+from elm_lib.models.s5 import S5, SSM, hippo_n
 from elm_lib.models.two_tower import TwoTower
 from elm_lib.neuron import ELM
 from elm_lib.support.errors import ConfigError
@@ -106,16 +106,8 @@ def test_chrono_biases_spread_over_the_range():
         ChronoLSTM(16, 4, 2, tau_range=(5, 5))
 
 
-def test_scan_is_the_recurrence_and_s5_its_equations():
+def test_a_layer_of_s5_is_its_equations():
     torch.manual_seed(0)
-    a = torch.polar(torch.rand(5).double(), 6 * torch.rand(5).double())
-    x = torch.randn(2, 37, 5, dtype=torch.complex128)
-    h, expected = torch.zeros_like(x[:, 0]), []
-    for t in range(37):
-        h = a * h + x[:, t]
-        expected.append(h)
-    torch.testing.assert_close(scan(a, x), torch.stack(expected, 1))
-
     ssm, u = SSM(6, 8, 2).double(), torch.randn(3, 20, 6).double()
     lambda_, b, c = (torch.view_as_complex(p.detach()) for p in (ssm.lambda_, ssm.b, ssm.c))
     delta = ssm.log_delta.detach().exp()

@@ -17,8 +17,8 @@ DRAWN = ("pathfinder", "pathfinder_x")
 def recipe(settings: Lra, folder: str | Path, options: dict) -> dict[str, dict]:
     """See `elm_lib.datasets.recipe`.
 
-    Digits, Image, Text and Retrieval are dealt from one pool and the vocabulary of Text is that of its training set, so all
-    sizes stand in both. No training sequence of ListOps is one of the test set, so the training data depend on that
+    Digits, Image, Text and Retrieval are dealt from one pool and the vocabulary of Text is that of its training set, so
+    all sizes stand in both. No training sequence of ListOps is one of the test set, so the training data depend on that
     size too.
     """
     task, asked = _asked(settings, options)
