@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors.torch import load
 from torch import nn
 
 from elm_lib.datasets import task_class
+from elm_lib.experiments.config import Params
 from elm_lib.experiments.ledger import Ledger, shown_of, weights_of
 from elm_lib.experiments.plan import Planned, revisions
 from elm_lib.interface.settings import with_settings
@@ -62,3 +64,20 @@ def shown_model(planned: list[Planned], ledger: Ledger) -> tuple[nn.Module | Non
             model = load_trained(entry["path"]) if weights_of(entry) else None
             return model, read_npz(stored) if stored else None
     return None, None
+
+
+def trained_or_new(
+    params: Params, planned: list[Planned], ledger: Ledger, experiment: str, size: Any
+) -> tuple[nn.Module, str]:
+    """The first model of an experiment at a value of `vary` whose weights the ledger has, and how far it is trained.
+
+    Without one: the model as it starts, of torch's seed 0.
+    """
+    for one in planned:
+        entry = ledger.entry(one) if (one.experiment, one.point.value) == (experiment, size) else None
+        if entry and weights_of(entry):
+            return load_trained(entry["path"]), f"after {100 * entry['budget']:.2g} % of the published training"
+    asked = params.experiment(experiment)
+    torch.manual_seed(0)
+    model = build(asked.model_at(size), **task_class(asked.data).sizes(**asked.options_at(size)))
+    return model.eval(), "before training"

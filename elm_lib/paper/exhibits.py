@@ -348,6 +348,16 @@ EXHIBITS: dict[str, Exhibit] = {
         dataset="shd",
         experiments=("shd_branch_elm_covering",),
     ),
+    "Digits": Exhibit(
+        claim="A question of ours: the tasks of the Long Range Arena need a GPU for days. Do its models learn a small "
+        "real task to the end on a laptop? They read handwritten digits of 8 x 8 pixels, one pixel a step. The paper "
+        "has no such number.",
+        picture="Test accuracy of an ELM, an LSTM, a Chrono-LSTM and an S5 of about as many parameters.",
+        stage="report",
+        function="lra_claims.verdicts",
+        dataset="lra",
+        experiments=("digits_elm", "digits_lstm", "digits_chrono", "digits_s5"),
+    ),
 }
 
 

@@ -41,8 +41,22 @@ ABLATIONS = {
 TAU_S = "lra_pathfinder_x_tau_s"
 COUNTS = {"text": 200e3, "retrieval": 150e3}  # Table 1: about 100 thousand parameters, but for these
 # from here on something was learned: 5 points above chance; one ListOps answer (0 or 9) is right in about a sixth
-LEARNED = {"image": 15.0, "pathfinder": 55.0, "pathfinder_x": 55.0, "listops": 22.0, "text": 55.0, "retrieval": 55.0}
+LEARNED = {
+    "digits": 20.0,
+    "image": 15.0,
+    "pathfinder": 55.0,
+    "pathfinder_x": 55.0,
+    "listops": 22.0,
+    "text": 55.0,
+    "retrieval": 55.0,
+}
 CHANCE = 50.0  # of what fails in Table 1
+# of always giving the most frequent answer
+CHANCES = dict.fromkeys(TASKS, CHANCE) | {"image": 10.0, "listops": 17.0, "digits": 10.0}
+# a question of ours: models on a small real task of 64 steps
+DIGITS = "digits"
+SMALL = {"ELM": "digits_elm", "LSTM": "digits_lstm", "Chrono-LSTM": "digits_chrono", "S5": "digits_s5"}
+SOLVED_DIGITS = 90.0  # percent
 TOLERANCE = 1.0  # points: Table 1 has no sizes between which to tell; the standard error of 2,000 test samples is 1.1
 
 
@@ -193,6 +207,48 @@ def verdicts(runs: Runs, params: Params, profile: str) -> list[Verdict]:
     Where the published model failed, ours is judged on whether it learned nothing either.
     """
     return [*_cells_of_table_1(runs, params, profile), *_cells_of_ablations(runs, params, profile)]
+
+
+def learning(runs: Runs) -> pd.DataFrame:
+    """Learning curves of all runs, in the form of `figures.lra.learning`."""
+    theirs = published().set_index(["model", "name"]).accuracy_published
+    named = [
+        (model, title, experiment, name, CHANCES[name], theirs[model, name])
+        for model, experiment in MODELS.items()
+        for name, title in TASKS.items()
+    ]
+    for table, model in (("tabS5", "ELM"), ("tabS6", "S5")):
+        experiment, _, size, _, _ = ABLATIONS[table]
+        lines = published_ablation(table).set_index(size).test_published
+        named += [(model, TASKS["pathfinder"], experiment, value, CHANCE, lines[value]) for value in lines.index]
+    named += [(model, "Digits", experiment, DIGITS, CHANCES[DIGITS], np.nan) for model, experiment in SMALL.items()]
+    found = [_curves(runs, *one) for one in named]
+    columns = ["model", "task", "run", "share", "accuracy", "chance", "published"]
+    return pd.concat([pd.DataFrame(columns=columns), *found], ignore_index=True)
+
+
+def _curves(runs: Runs, model: str, task: str, experiment: str, size, chance: float, theirs: float) -> pd.DataFrame:
+    table = table_of(runs, experiment)
+    table = table[[value == size for value in table["size"]]]
+    parts = []
+    for number, run in enumerate(table.itertuples()):
+        curve = run.curve if isinstance(getattr(run, "curve", None), dict) else {}
+        if "valid_accuracy" in curve:
+            steps = np.array(curve["step"], float)
+            parts.append(
+                pd.DataFrame(
+                    {
+                        "model": model,
+                        "task": task,
+                        "run": f"{experiment}, {size}, {number}",
+                        "share": 100 * run.budget * steps / steps[-1],
+                        "accuracy": 100 * np.array(curve["valid_accuracy"], float),
+                        "chance": chance,
+                        "published": theirs,
+                    }
+                )
+            )
+    return pd.concat(parts) if parts else pd.DataFrame()
 
 
 def _limit(model: str, size) -> float:

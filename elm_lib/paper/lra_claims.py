@@ -1,4 +1,7 @@
-"""What the paper says in words about the Long Range Arena, with Tables 1 and S5 to S7 and Figure S8."""
+"""What the paper says in words about the Long Range Arena, with Tables 1 and S5 to S7 and Figure S8.
+
+One more question is ours: whether the models learn a small real task to the end.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,24 @@ import pandas as pd
 
 from elm_lib.paper import PUBLISHED
 from elm_lib.paper.claims import claim_row, not_run
-from elm_lib.paper.lra import ABLATIONS, CHANCE, LEARNED, MODELS, TASKS, TAU_S, published, published_ablation, score_of
+from elm_lib.paper.lra import (
+    ABLATIONS,
+    CHANCE,
+    DIGITS,
+    LEARNED,
+    MODELS,
+    SMALL,
+    SOLVED_DIGITS,
+    TASKS,
+    TAU_S,
+    published,
+    published_ablation,
+    score_of,
+)
 from elm_lib.paper.points import Runs, largest
 from elm_lib.paper.verdict import Claim, Origin, Verdict, judge
 
+SMALL_TASK = "Digits"  # a claim of ours; see elm_lib.paper.items
 SOLVED = 70.0  # "over 70 % accuracy" on Pathfinder-X
 
 
@@ -126,7 +143,19 @@ def verdicts(runs: Runs, profile: str) -> list[Verdict]:
         label, _, text = claim.text.partition(": ")
         row = claim_row(label, claim, runs, SWEEPS, theirs[claim.seeds], score_of(), **where)
         rows.append(replace(row, item=text))
+    for model in SMALL:
+        rows.append(claim_row(SMALL_TASK, _learns_digits(model), runs, SMALL, {}, score_of(), **where))
     return rows
+
+
+def _learns_digits(model: str) -> Claim:
+    return Claim(
+        models=(model,),
+        bins=((DIGITS,),),
+        text=f"{model} learns to read digits of 8 x 8 pixels: accuracy above {SOLVED_DIGITS:g} %, by (points)",
+        margin=lambda accuracy: accuracy - SOLVED_DIGITS,
+        learned=(),
+    )
 
 
 def _not_below(name: str, title: str) -> Claim:

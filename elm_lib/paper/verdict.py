@@ -50,7 +50,7 @@ LIKENESS = {
         "generated (point neuron)": Likeness.SIMILAR,  # its constants are ours
     },
     "shd": {"real": Likeness.SAME, "generated": Likeness.SIMILAR},
-    "lra": {"real": Likeness.SAME, "generated": Likeness.SAME},
+    "lra": {"real": Likeness.SAME, "generated": Likeness.SAME, "scikit-learn": Likeness.SIMILAR},
 }
 
 

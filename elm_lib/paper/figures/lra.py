@@ -1,4 +1,4 @@
-"""What the Long Range Arena's samples look like, and Figure S8: the synapse timescale on Pathfinder-X."""
+"""The Long Range Arena: samples, learning curves, and Figure S8, the synapse timescale on Pathfinder-X."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from elm_lib.datasets.lra.schema import FIRST_SYMBOL, Split
 from elm_lib.datasets.lra.text import decode
 from elm_lib.paper.figures import style
 from elm_lib.simulate.symbols import listops
+
+# colour of a model's learning curves
+LEARNERS = {"ELM": style.COLORS["ELM"], "Chrono-LSTM": style.PURPLE, "LSTM": style.COLORS["LSTM"], "S5": style.GREEN}
 
 
 def pictures(splits: dict[str, Split], n: int = 4) -> Figure:
@@ -52,6 +55,35 @@ def summary(splits: dict[str, Split]) -> list[str]:
             f"at most {lengths.max():5d}; most frequent class {100 * largest:5.1f} %"
         )
     return lines
+
+
+def learning(curves: pd.DataFrame, label: str) -> Figure:
+    """Validation accuracy (%) over the share of the published training, a panel each task.
+
+    curves  model, task (its title), run, share (%), accuracy (%); chance and published (%), or NaN
+    label   where they come from
+    """
+    tasks = list(dict.fromkeys(curves.task))
+    rows = max(1, -(-len(tasks) // 4))
+    figure, axes = plt.subplots(rows, 4, figsize=(style.PAGE, 1.6 * rows + 0.5), squeeze=False, layout="constrained")
+    for axis, task in zip(axes.flat, tasks, strict=False):
+        mine = curves[curves.task == task]
+        axis.set_title(task)
+        axis.axhline(mine.chance.iloc[0], color="grey", **style.LOOKS["chance"])
+        for (model, _), line in mine.groupby(["model", "run"], sort=False):
+            axis.plot(line.share, line.accuracy, color=LEARNERS[model], lw=1)
+            axis.axhline(line.published.iloc[0], color=LEARNERS[model], lw=1, alpha=0.35)
+        axis.set_ylim(0, 100)
+    for axis in axes.flat[len(tasks) :]:
+        axis.set_axis_off()
+    for axis in axes[:, 0]:
+        axis.set_ylabel("validation accuracy (%)")
+    for axis in axes.flat[max(0, len(tasks) - 4) : len(tasks)]:
+        axis.set_xlabel("published training (%)")
+    lines = {model: {"color": colour, "linewidth": 2.5} for model, colour in LEARNERS.items()}
+    style.legend(figure, more=lines | {"published test accuracy": {"alpha": 0.35}, "chance": style.LOOKS["chance"]})
+    style.origin(figure, label)
+    return figure
 
 
 def tau_s(table: pd.DataFrame, label: str) -> Figure:
