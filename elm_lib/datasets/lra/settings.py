@@ -48,7 +48,7 @@ class Lra(Strict):
     image: LraTask | None
     pathfinder: LraTask | None
     pathfinder_x: LraTask | None
-    digits: LraTask | None
+    digits: LraTask | None = None
 
     @model_validator(mode="after")
     def _lengths_fit_the_task(self):
