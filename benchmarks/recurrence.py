@@ -29,6 +29,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from recurrence_picture import picture  # beside this file
 from torch import nn
 
 from elm_lib import ELM, BranchELM
@@ -356,25 +357,7 @@ def save(table: pd.DataFrame, out: Path) -> None:
         "medians of interleaved rounds.\n\n" + "\n".join(f"| {line} |" for line in lines) + "\n"
     )
     style.use()
-    ours = table[table.engine.isin(["cpu", "cuda", "torch"]) & table.apply(_is_paper_size, axis=1)]
-    labels = ours.configuration + "\n" + ours.engine + ", " + ours.input + ", " + ours.machine.map(_short)
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 0.28 * len(ours) + 1))
-    places = np.arange(len(ours))
-    for shift, (column, label) in enumerate(
-        [
-            ("ratio_step_loop", "autograd step loop"),
-            ("ratio_lstm_paper", "nn.LSTM, paper's size"),
-            ("ratio_lstm_same", "nn.LSTM, same size"),
-        ]
-    ):
-        axes.barh(places + 0.27 * (shift - 1), ours[column], 0.25, label=label)
-    axes.set(yticks=places, xscale="log", xlabel="times faster than (no bar: did not fit)", ylim=(-1, len(ours)))
-    axes.set_yticklabels(labels.str.replace("\n", "  "))
-    axes.axvline(1, color="black", lw=0.8)
-    axes.invert_yaxis()
-    axes.legend(frameon=False)
+    figure = picture(table[table.apply(_is_paper_size, axis=1)], _short)
     figure.savefig(out / "recurrence.png")
 
 
