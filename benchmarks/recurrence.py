@@ -1,13 +1,15 @@
 """How long is a training step, forward and backward, and what would others need for it?
 
     python benchmarks/recurrence.py [--device cpu|cuda] [--rounds 5] [--only neuronio_elm] [--out results/benchmarks]
+                                    [--released FOLDER]
 
 For each of the paper's configurations, in one run and interleaved, so that ratios hold on a noisy machine:
 (a) `step_loop`, an autograd loop over time in plain torch, as the released code has it (weights derived once, then a
 dozen small operations a step); (b) nn.LSTM of the hidden size that the paper gives for the task; (c) nn.LSTM of the
 same hidden size as the ELM; (d) the floor: the floating-point operations counted over the rate of a large matrix
-product, or the bytes that must move over the memory's bandwidth, whichever takes longer. Every ratio is that time over
-ours: above 1 we are faster, `ratio_floor` is at most 1. Each is run once untimed just before it is timed, as in
+product, or the bytes that must move over the memory's bandwidth, whichever takes longer; (e) with --released, the
+authors' neuron of the same sizes, from a checkout of their code (github.com/AaronSpieler/elmneuron). Every ratio is
+that time over ours: above 1 we are faster, `ratio_floor` is at most 1. Each is run once untimed just before it is timed, as in
 training, where a step follows its like.
 On the CPU: one thread, CPU time. On a GPU: wall time between synchronisations, TF32 matrix products for all.
 Where (a) does not fit, it is timed on fewer steps, and its time and memory are scaled, as they are linear in them
@@ -141,6 +143,26 @@ def make_input(inputs: int, spikes: int, batch: int, steps: int, device: str):
     return x, x.dense()
 
 
+def released(folder: Path, model: ELM) -> nn.Module:
+    """The authors' neuron of the same sizes, from a checkout of their code."""
+    sys.path.insert(0, str(folder))
+    from src.expressive_leaky_memory_neuron import ELM as Theirs
+
+    sizes = {}
+    if isinstance(model, BranchELM):
+        routing = "random_routing" if model.routing == "random" else "neuronio_routing"
+        sizes = {"num_branch": model.d_tree, "num_synapse_per_branch": model.d_brch}
+        sizes |= {"input_to_synapse_routing": routing}
+    return Theirs(
+        model.input_size,
+        model.w_y.out_features,
+        model.d_m,
+        mlp_hidden_size=model.mlp[0].out_features,
+        learn_memory_tau=True,
+        **sizes,
+    )
+
+
 def training_step(model: nn.Module, forward):
     """What is timed: forward, backward."""
     for parameter in model.parameters():
@@ -195,7 +217,7 @@ def floor_ms(model: ELM, sparse, dense, rates) -> float:
     return 1e3 * max(flops / rates[0], moved / rates[1])
 
 
-def contenders(name: str, device: str, batch=None, steps=None, d_m=None):
+def contenders(name: str, device: str, batch=None, steps=None, d_m=None, theirs: Path | None = None):
     """name of each contender -> the step that is timed; and the floor's ingredients."""
     inputs, spikes, outputs, hidden, make, on_cpu, on_gpu = CONFIGURATIONS[name]
     default = on_gpu if device == "cuda" else on_cpu
@@ -225,6 +247,9 @@ def contenders(name: str, device: str, batch=None, steps=None, d_m=None):
     for label, size in (("lstm_paper", hidden), ("lstm_same", model.d_m)):
         lstm = LSTM(inputs, size, outputs).to(device)
         actions[label, "dense"] = lambda lstm=lstm: training_step(lstm, lambda: lstm(dense))
+    if theirs:
+        neuron = released(theirs, model).to(device)
+        actions["released", "dense"] = lambda: training_step(neuron, lambda: neuron(dense[:, :few]))
     return model, sparse, dense, actions, few
 
 
@@ -243,7 +268,7 @@ def measure(name: str, device: str, rounds: int, rates, **size) -> list[dict]:
     for _ in range(rounds):
         for key in times:
             times[key].append(timed(actions[key], device))
-    scale = {("step_loop", "dense"): steps / few}
+    scale = {(engine, "dense"): steps / few for engine in ("step_loop", "released")}
     times = {key: np.array(values) * scale.get(key, 1) for key, values in times.items()}
     floor = floor_ms(model, sparse, dense, rates)
     rows = []
@@ -297,7 +322,7 @@ def peak_mb(name, engine, kind, device, actions, size) -> float:
         actions[engine, kind]()
         torch.cuda.synchronize()
         return (torch.cuda.max_memory_allocated() - before) / 1e6
-    arguments = [f"{k}={v}" for k, v in size.items()]
+    arguments = [f"{k}={v}" for k, v in size.items() if v is not None]
     done = subprocess.run(
         [sys.executable, __file__, "--peak", name, engine, kind, *arguments], capture_output=True, text=True, check=True
     )
@@ -305,7 +330,9 @@ def peak_mb(name, engine, kind, device, actions, size) -> float:
 
 
 def print_peak(name, engine, kind, *size) -> None:
-    *_, actions, _ = contenders(name, "cpu", **{k: int(v) for k, v in (s.split("=") for s in size)})
+    *_, actions, _ = contenders(
+        name, "cpu", **{k: Path(v) if k == "theirs" else int(v) for k, v in (s.split("=", 1) for s in size)}
+    )
     actions[engine, kind]()  # loads and compiles
     gc.collect()
     if sys.platform == "linux":
@@ -373,6 +400,7 @@ def main() -> None:
         help="over steps, batch and d_m of neuronio_branch_elm",
     )
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
+    parser.add_argument("--released", type=Path, help="a checkout of the authors' code, timed beside ours")
     parser.add_argument("--peak", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -392,7 +420,8 @@ def main() -> None:
             if value != usual[what]
         ]
     for name, rounds, size in todo:
-        save(pd.DataFrame(measure(name, arguments.device, rounds, rates, **size))[COLUMNS], arguments.out)
+        rows = measure(name, arguments.device, rounds, rates, theirs=arguments.released, **size)
+        save(pd.DataFrame(rows)[COLUMNS], arguments.out)
         if arguments.device == "cuda":
             torch.cuda.empty_cache()
 

@@ -23,6 +23,7 @@ BARS = {
     ("torch", "dense"): ("ours, plain torch", style.COLORS["Branch-ELM"]),
     ("lstm_paper", "dense"): ("nn.LSTM", OTHERS),
     ("step_loop", "dense"): ("loop over steps", OTHERS),
+    ("released", "dense"): ("released code", OTHERS),
 }
 
 
