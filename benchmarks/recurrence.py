@@ -9,8 +9,8 @@ dozen small operations a step); (b) nn.LSTM of the hidden size that the paper gi
 same hidden size as the ELM; (d) the floor: the floating-point operations counted over the rate of a large matrix
 product, or the bytes that must move over the memory's bandwidth, whichever takes longer; (e) with --released, the
 authors' neuron of the same sizes, from a checkout of their code (github.com/AaronSpieler/elmneuron). Every ratio is
-that time over ours: above 1 we are faster, `ratio_floor` is at most 1. Each is run once untimed just before it is timed, as in
-training, where a step follows its like.
+that time over ours: above 1 we are faster, `ratio_floor` is at most 1. Each is run once untimed just before it is
+timed, as in training, where a step follows its like.
 On the CPU: one thread, CPU time. On a GPU: wall time between synchronisations, TF32 matrix products for all.
 Where (a) does not fit, it is timed on fewer steps, and its time and memory are scaled, as they are linear in them
 (column `step_loop_steps`).
