@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from elm_lib.simulate.arbor_ring_cell import DETECTED_MV, SIGNS, simulate
+from elm_lib.simulate.arbor_ring_cell import DETECTED_MV, DT_MS, SIGNS, simulate
 from elm_lib.simulate.spike_trains import wandering
 
 pytest.importorskip("arbor")
@@ -19,7 +19,7 @@ def test_each_trial_is_a_cell_of_its_own():
     for v, t in zip(voltage, spikes):
         assert v.shape == (4000,) and len(t) > 1
         crossed = np.flatnonzero((v[:-1] <= DETECTED_MV) & (v[1:] > DETECTED_MV)) * 0.1  # ms
-        assert len(crossed) == len(t) and ((t >= crossed - 1e-9) & (t <= crossed + 0.1 + 1e-9)).all()
+        assert len(crossed) == len(t) and ((t >= crossed - DT_MS) & (t <= crossed + 0.1 + DT_MS)).all()
 
 
 def test_synapses_have_their_signs():
