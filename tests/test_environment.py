@@ -39,7 +39,10 @@ LOCK = pins("requirements.txt") | pins("requirements-torch.txt")
 
 def test_the_lock_satisfies_the_project():
     extras = PROJECT["optional-dependencies"]
-    for text in [*PROJECT["dependencies"], *extras["pipeline"], *extras["dev"]]:
+    for text in [
+        *PROJECT["dependencies"],
+        *(text for name in ("pipeline", "dev", "fit", "nwb") for text in extras[name]),
+    ]:
         wanted = Requirement(text)
         if wanted.name == "triton":  # each torch build pins its own
             continue

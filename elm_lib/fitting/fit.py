@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from elm_lib.datasets.recorded.nwb import read_nwb
 from elm_lib.datasets.recorded.schema import Prepared, Recording, prepare
 from elm_lib.datasets.recorded.trials import read_simulations, read_trials
 from elm_lib.experiments.plan import KEY_LENGTH, digest, revisions, without_defaults
@@ -53,8 +54,8 @@ def fit(
 ) -> Fitted:
     """Train an ELM to predict when a neuron spikes, and its soma voltage, from the spikes that it receives.
 
-    inputs     N trials, each a list of C arrays: times (ms) of the spikes at each synapse. Or a file: HDF5 of this
-               project (a folder or a file .h5)
+    inputs     N trials, each a list of C arrays: times (ms) of the spikes at each synapse. Or a file alone: .nwb
+               (`elm_lib.datasets.recorded.nwb`), or .h5 of this project, or a folder of these
     voltage    N arrays (T,): soma voltage (mV), sampled every dt_ms
     spikes     N arrays: times (ms) of the output spikes; None: upward crossings of -20 mV
     dt_ms      sampling step of the voltage, any
@@ -115,16 +116,17 @@ def _fitted(data: Prepared, chosen: Choices, folder: Path, seed: int, device: st
 
 
 def _recording(inputs, voltage, spikes, dt_ms, signs, delta_t) -> Recording:
+    given = {"voltage": voltage, "spikes": spikes, "dt_ms": dt_ms, "signs": signs}
     if isinstance(inputs, str | Path):
-        given = {"voltage": voltage, "spikes": spikes, "dt_ms": dt_ms, "signs": signs, "delta_t": delta_t}
-        extra = [name for name, value in given.items() if value is not None]
+        nwb = Path(inputs).suffix == ".nwb"
+        extra = [name for name, value in (given if nwb else given | {"delta_t": delta_t}).items() if value is not None]
         if extra:
-            raise TypeError(f"{inputs} holds the whole recording: leave out {', '.join(extra)}")
-        return read_simulations(inputs)
-    missing = [name for name, value in (("voltage", voltage), ("dt_ms", dt_ms), ("signs", signs)) if value is None]
+            raise TypeError(f"{inputs} says it itself: leave out {', '.join(extra)}")
+        return read_trials(**read_nwb(inputs), delta_t=delta_t) if nwb else read_simulations(inputs)
+    missing = [name for name in ("voltage", "dt_ms", "signs") if given[name] is None]
     if missing:
         raise TypeError(f"fit: give {', '.join(missing)} too, or the name of a file alone")
-    return read_trials(inputs, voltage, spikes, dt_ms=dt_ms, signs=signs, delta_t=delta_t)
+    return read_trials(inputs, **given, delta_t=delta_t)
 
 
 def _identity(data: Prepared) -> dict[str, Any]:
