@@ -77,6 +77,8 @@ def choose(
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"train: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    if training.accumulate > 1:
+        raise ConfigError(f"train: accumulate = {training.accumulate}: a fit takes a batch at once, leave it out")
     return Choices(window, burn_in, entry, training)
 
 

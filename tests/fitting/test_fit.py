@@ -221,6 +221,7 @@ def test_too_little_and_ill_fitting_lengths_are_refused(recorded, tmp_path):
         (few | {"window_ms": 1000}, "window at most 300 ms"),
         (change(recorded) | {"window_ms": 200, "burn_in_ms": 200}, "shorter than the window"),
         (change(recorded) | {"train": {"lr": -1.0}}, "lr"),
+        (change(recorded) | {"train": {"accumulate": 2}}, "accumulate = 2"),
         (change(recorded) | {"model": {"d_mm": 3}}, "d_mm"),
         (change(recorded) | {"model": {"kind": "branch_elm", "d_m": 2.5}}, "d_m"),
     ):
