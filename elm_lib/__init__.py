@@ -1,6 +1,6 @@
 """The Expressive Leaky Memory neuron, its experiments and its data.
 
->>> from elm_lib import ELM, BranchELM, Spikes, load_released
+>>> from elm_lib import ELM, BranchELM, Spikes, fit, load_released
 """
 
 from importlib import import_module
@@ -13,6 +13,8 @@ _MODULES = {
     "Spikes": "elm_lib.kernels.spikes",
     "State": "elm_lib.interface.inputs",
     "export": "elm_lib.interface.export",
+    "fit": "elm_lib.fitting.fit",
+    "load_fit": "elm_lib.fitting.fitted",
     "load_released": "elm_lib.models.released",
 }
 __all__ = [*_MODULES, "__version__"]

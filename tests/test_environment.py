@@ -39,7 +39,10 @@ LOCK = pins("requirements.txt") | pins("requirements-torch.txt")
 
 def test_the_lock_satisfies_the_project():
     extras = PROJECT["optional-dependencies"]
-    for text in [*PROJECT["dependencies"], *extras["pipeline"], *extras["dev"]]:
+    for text in [
+        *PROJECT["dependencies"],
+        *(text for name in ("pipeline", "dev", "fit", "nwb") for text in extras[name]),
+    ]:
         wanted = Requirement(text)
         if wanted.name == "triton":  # each torch build pins its own
             continue
@@ -170,19 +173,23 @@ def test_what_is_used_is_declared():
     assert not {name for name, asked in BEHIND.items() if re.search(asked, text, flags=re.MULTILINE)} - DECLARED
 
 
-def test_the_library_alone_needs_what_it_declares():
-    """What `from elm_lib import ELM` reads imports torch, numpy and the standard library; numba and triton only if they
-    are there."""
+@pytest.mark.parametrize(
+    ("names", "extras"), [("ELM, BranchELM, Spikes, load_released", ()), ("fit, load_fit", ("fit",))]
+)
+def test_a_part_of_the_library_needs_what_it_declares(names, extras):
+    """What `from elm_lib import ELM` or `fit` reads imports the declared packages and the standard library; numba and
+    triton only if they are there."""
     code = (
         "import builtins, sys; real = builtins.__import__; allowed = set(sys.argv[1:]); seen = set()\n"
         "def spy(name, where=None, *rest, **more):\n"
         "    if where and (where.get('__name__') or '').split('.')[0] == 'elm_lib': seen.add(name.split('.')[0])\n"
         "    return real(name, where, *rest, **more)\n"
         "builtins.__import__ = spy\n"
-        "from elm_lib import ELM, BranchELM, Spikes, load_released\n"
+        f"from elm_lib import {names}\n"
         "print(*sorted(seen - allowed - set(sys.stdlib_module_names)))"
     )
-    declared = {module for text in PROJECT["dependencies"] for module in modules_of(Requirement(text).name)}
+    texts = sum((PROJECT["optional-dependencies"][extra] for extra in extras), PROJECT["dependencies"])
+    declared = {module for text in texts for module in modules_of(Requirement(text).name)}
     command = [sys.executable, "-c", code, "elm_lib", "numba", "llvmlite", "triton", *declared]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.split() == []

@@ -1,5 +1,7 @@
 """What a data set asks of a model: batches, loss, evaluation. One package a data set, the same rooms in each.
 
+`recorded`, what a user gives to `elm_lib.fit`, has the task alone.
+
 prepare.prepare(settings, sources, *, raw, out, splits, most)   makes the files of some splits
 recipe.recipe(settings, folder, options)  -> {"train": {..}, "test": {..}}: what the data of a run are
 recipe.label(settings, options)           -> {"source": .., "morphology": ..}, as tables show it

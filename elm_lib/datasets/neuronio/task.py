@@ -107,9 +107,7 @@ class Task:
     def loss(self, model: nn.Module, batch: Batch | DenseBatch) -> Tensor:
         """0.5 BCE(spike) + 0.5 MSE(scaled voltage), after the burn-in of each window."""
         y, _ = model(batch.x)
-        logit, soma = y[:, self.burn_in_ms :].unbind(-1)
-        spike, voltage = batch.spike[:, self.burn_in_ms :], batch.voltage[:, self.burn_in_ms :]
-        return 0.5 * F.binary_cross_entropy_with_logits(logit, spike) + 0.5 * F.mse_loss(soma, voltage)
+        return spike_and_voltage_loss(y, batch.spike, batch.voltage, self.burn_in_ms)
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Scores for model selection."""
@@ -155,6 +153,21 @@ class Task:
         return example.shown(self.split("test"), model)
 
 
+def spike_and_voltage_loss(y: Tensor, spike: Tensor, voltage: Tensor, burn_in: int) -> Tensor:
+    """0.5 BCE(spike) + 0.5 MSE(scaled voltage) from step `burn_in` on.
+
+    y (B, T, 2) spike logit and scaled voltage;  spike 0/1, voltage scaled: (B, T) each
+    """
+    logit, soma = y[:, burn_in:].unbind(-1)
+    spike, voltage = spike[:, burn_in:], voltage[:, burn_in:]
+    return 0.5 * F.binary_cross_entropy_with_logits(logit, spike) + 0.5 * F.mse_loss(soma, voltage)
+
+
+def joined(y: Tensor, overlap: int) -> Tensor:
+    """Outputs of windows that overlap, (n, T, d_o), one after another: each but the first loses its first steps."""
+    return torch.cat([y[0], y[1:, overlap:].flatten(0, 1)])
+
+
 def whole(simulations: SimulationSet, n: int) -> Batch:
     """Simulation n in windows of 500 ms moved by 350, the last one filled up with silence."""
     count = 1 + max(0, -(-(simulations.duration_ms(n) - WINDOW_MS) // STRIDE_MS))
@@ -172,7 +185,7 @@ def predict(
     """
     batch = whole(simulations, n).to(next(model.parameters()).device) if batch is None else batch
     y, _ = model(batch.x)
-    y = torch.cat([y[0], y[1:, WINDOW_MS - STRIDE_MS :].flatten(0, 1)])[: simulations.duration_ms(n)].double().cpu()
+    y = joined(y, WINDOW_MS - STRIDE_MS)[: simulations.duration_ms(n)].double().cpu()
     return torch.sigmoid(y[:, 0]).numpy(), unscale_voltage(y[:, 1].numpy())
 
 

@@ -203,3 +203,40 @@ def lesioned(tests: explore.Tests, found: Mapping[str, Any], whole: Mapping[str,
     time_ms, spikes = np.arange(start_ms, tests.soma.shape[1]), np.flatnonzero(tests.spike[k, start_ms:])
     one, intact = ({name: values[k, start_ms:] for name, values in part.items()} for part in (found, whole))
     return prediction(time_ms, tests.soma[k, start_ms:], spikes, one, title, intact)
+
+
+def digit_memory(
+    tau_m: np.ndarray,
+    time_ms: np.ndarray,
+    accuracy: np.ndarray,
+    thirds: tuple[np.ndarray, Mapping[str, np.ndarray]],
+    at_ms: float,
+    digit: str,
+) -> Figure:
+    """How well memory units tell a digit, from `elm_lib.paper.digit_memory`: each unit over time; each over its
+    timescale at one moment; groups of units over time.
+
+    tau_m (d_m,) ms;  accuracy (T, d_m);  thirds: times and accuracy of `probe_thirds`
+    """
+    figure, (left, middle, right) = plt.subplots(
+        1, 3, figsize=(7.5, 2.6), width_ratios=[1.5, 1, 1.2], gridspec_kw=_MARGINS | {"bottom": 0.18, "wspace": 0.45}
+    )
+    order, at = np.argsort(tau_m), int(np.argmin(np.abs(time_ms - at_ms)))
+    edges = np.append(time_ms - np.diff(time_ms).min(), time_ms[-1])
+    shown = left.pcolormesh(edges, np.arange(len(order) + 1), accuracy[:, order].T, cmap="viridis", vmin=0.1)
+    figure.colorbar(shown, ax=left, label="accuracy")
+    left.axvline(time_ms[at], color="w", lw=1)
+    ticks = np.linspace(0, len(order) - 1, 5).astype(int)
+    left.set(xlabel="time (ms)", ylabel=r"$\tau_m$ (ms), sorted", title=f"the {digit} digit, unit by unit")
+    left.set(yticks=ticks + 0.5, yticklabels=[f"{tau_m[order[k]]:.0f}" for k in ticks])
+    middle.semilogx(np.maximum(tau_m, 1), accuracy[at], ".", color=MEMORY)
+    middle.set(xlabel=r"$\tau_m$ (ms)", title=f"at {time_ms[at]:.0f} ms")
+    for colour, (name, values) in zip((UPDATE, MEMORY, style.TARGET), thirds[1].items(), strict=True):
+        right.plot(thirds[0], values, ".-", color=colour, label=name)
+    right.legend(loc="upper right")
+    right.set(xlabel="time (ms)", title="units together", ylim=(0, None))
+    for axis in (middle, right):
+        axis.axhline(0.1, color=style.NOTE, lw=0.8, ls=":")
+    for axis in (left, right):
+        axis.axvline(time_ms[-1] / 2, color=style.NOTE, lw=0.8, ls="--")
+    return figure
