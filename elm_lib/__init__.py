@@ -1,6 +1,6 @@
 """The Expressive Leaky Memory neuron, its experiments and its data.
 
->>> from elm_lib import ELM, BranchELM, Spikes, fit, load_released
+>>> from elm_lib import ELM, BranchELM, ELMNetwork, Spikes, fit, load_released
 """
 
 from importlib import import_module
@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "ELM": "elm_lib.neuron",
     "BranchELM": "elm_lib.neuron",
+    "ELMNetwork": "elm_lib.models.elm_network",
     "Spikes": "elm_lib.kernels.spikes",
     "State": "elm_lib.interface.inputs",
     "export": "elm_lib.interface.export",

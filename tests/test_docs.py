@@ -125,6 +125,16 @@ def test_the_lines_of_the_page_on_the_neuron_do_what_they_say(tmp_path, monkeypa
     assert all((tmp_path / name).stat().st_size for name in ("neuron.pt2", "stream.pt2"))
 
 
+@pytest.mark.parametrize("page", ["networks", "examples"])
+def test_the_lines_of_other_pages_run(page):
+    found = {}
+    for code in code_blocks((ROOT / f"docs/{page}.md").read_text(), "python"):
+        exec(code, found)
+    shapes = {"networks": {"y": (4, 50, 19), "outputs": (4, 30, 40), "y_t": (19,)}}
+    shapes["examples"] = {"final": (6, 10), "slope": (1, 30, 5)}
+    assert {name: tuple(found[name].shape) for name in shapes[page]} == shapes[page]
+
+
 def test_commands_exist():
     text = "\n".join(page.read_text() for page in PAGES)
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.export import Dim
 
-from elm_lib import ELM, BranchELM, State, export
+from elm_lib import ELM, BranchELM, ELMNetwork, State, export
 from elm_lib.interface.export import Program, compare
 
 pytestmark = pytest.mark.filterwarnings(
@@ -49,6 +49,18 @@ def test_a_file_gives_the_neurons_numbers_on_other_sizes(ending, make, stream, t
         neuron.mlp[0].bias += 0.1
     with pytest.raises(RuntimeError, match="y differs from the neuron's"):
         compare(Program(neuron, stream), path, 1e-6)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("ending", [".pt2", ".onnx"])
+def test_a_network_as_a_file(ending, stream, tmp_path):
+    if ending == ".onnx":
+        for package in ("onnx", "onnxscript", "onnxruntime"):
+            pytest.importorskip(package, reason=WITHOUT_ONNX)
+    network = ELMNetwork(6, 4, 2, d_m=2, d_tree=3, d_brch=4, d_o=2, read_out="neurons", tau_b=3.0, batch_first=True)
+    export(network, tmp_path / f"network{ending}", stream=stream)
+    with pytest.raises(TypeError, match="no TorchScript"):
+        export(network, tmp_path / "network.ts")
 
 
 @pytest.mark.parametrize("stream", [False, True])

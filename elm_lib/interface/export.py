@@ -37,7 +37,7 @@ class Program(nn.Module):
         n, like = self.neuron, self.neuron.proto_tau_m
         shape = (batch, steps) if n.batch_first else (steps, batch)
         generator = torch.Generator().manual_seed(seed)
-        sizes = ((batch,) if self.stream else shape) + (n.input_size,), (batch, n.n_trace), (batch, n.d_m)
+        sizes = ((batch,) if self.stream else shape) + (n.input_size,), (batch, n.n_trace), (batch, n.n_memory)
         x, s, m = (torch.randn(*size, generator=generator).to(like) for size in sizes)
         return x, s, m
 

@@ -52,6 +52,11 @@ class Recurrent(nn.Module):
         raise NotImplementedError
 
     @property
+    def n_memory(self) -> int:
+        """Number of memory units in the state."""
+        return self.d_m
+
+    @property
     def hidden_size(self) -> int:
         """d_m, under the name that nn.LSTM has for it."""
         return self.d_m
@@ -62,13 +67,13 @@ class Recurrent(nn.Module):
 
     def _zeros(self, *batch: int) -> State:
         zeros = self.proto_tau_m.new_zeros
-        return State(zeros(*batch, self.n_trace), zeros(*batch, self.d_m))
+        return State(zeros(*batch, self.n_trace), zeros(*batch, self.n_memory))
 
     def _given(self, state: Any, *batch: int) -> State:
         """The state of a batch of this shape, (B,) or (), checked; zeros for None."""
         if state is None:
             return self._zeros(*batch)
-        inputs.check_state(state, batch, self.n_trace, self.d_m, self.proto_tau_m)
+        inputs.check_state(state, batch, self.n_trace, self.n_memory, self.proto_tau_m)
         return State(*state)
 
     def step(self, x: Tensor, state: State | None = None, *, hx: State | None = None) -> tuple[Tensor, State]:

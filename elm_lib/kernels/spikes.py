@@ -198,15 +198,18 @@ def thinned(x: Tensor | Spikes) -> Tensor | Spikes:
     return Spikes(row_ptr, channel[:n], value[:n], (x.shape[0], x.shape[1], x.shape[2]))
 
 
-def project(x: Tensor | Spikes, weight: Tensor) -> Tensor:
-    """x @ weight for a dense or sparse input: (B, T, C), (C, D) -> (B, T, D)."""
-    if isinstance(x, Tensor):
-        return x @ weight
+def project(x: Tensor | Spikes, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x @ weight + bias for a dense or sparse input: (B, T, C), (C, D), (D,) -> (B, T, D)."""
     batch, width = x.shape[0], weight.shape[1]
-    if not x.value.requires_grad and compiled(x.value):
+    if isinstance(x, Spikes) and not x.value.requires_grad and compiled(x.value):
         weight = weight.to(x.value.dtype)
         nothing = weight.new_zeros(width)
-        return _FilteredGather.apply(x, weight, weight.new_zeros(batch, width), nothing, nothing)
+        added = nothing if bias is None else bias.to(x.value.dtype)
+        return _FilteredGather.apply(x, weight, weight.new_zeros(batch, width), nothing, added)
+    if bias is not None:
+        return project(x, weight) + bias
+    if isinstance(x, Tensor):
+        return x @ weight
     if x.value.is_cuda:
         return x.dense() @ weight  # a GPU multiplies zeros faster than it gathers
     flat = F.embedding_bag(

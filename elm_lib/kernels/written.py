@@ -64,7 +64,9 @@ def _loop(
         z = torch.cat([z, kappa_m * m], -1)
         for k in range(0, len(weights), 2):
             if k > 0:
-                z = torch.relu(z) if act == "relu" else F.silu(z)
+                z = F.silu(z) if act == "silu" else torch.relu(z)
+                if act == "relu2":
+                    z = z * z
             z = F.linear(z, weights[k], weights[k + 1])
         m = kappa_m * m + gain * (a * torch.tanh(b * z))
         out.append(m)

@@ -10,6 +10,7 @@ from functools import singledispatch
 
 from torch import nn
 
+from elm_lib.models.elm_network import ELMNetwork
 from elm_lib.models.lif import LIF
 from elm_lib.models.lstm import LSTM
 from elm_lib.models.s5 import S5
@@ -40,6 +41,18 @@ def _(model: ELM, steps: int = 500) -> int:
     memory = (4 + 2 + 1 + 1 + 2 + 2) * model.d_m  # tau_m by sigmoid, kappa_m, kappa_m m, tanh, gain, update
     read_out = (2 * model.d_m + 1) * (model.d_o or 0)
     return steps * (synapses + products + biases + activations + memory + read_out)
+
+
+@count.register
+def _(model: ELMNetwork, steps: int = 500) -> int:
+    total = 0
+    for layer in model.neurons:
+        # weight and add each synapse; the high-pass and the output of a neuron
+        each = 2 * layer.d_tree * layer.d_brch + 2 * layer.d_tree * layer.has_trace + 2 * model.d_m + 6
+        each += sum(2 * weight[0].numel() + bias.shape[1] for weight, bias in zip(layer.w_p, layer.b_p))
+        each += sum(bias.shape[1] for bias in list(layer.b_p)[:-1]) + (4 + 2 + 1 + 1 + 2 + 2) * model.d_m  # as ELM
+        total += layer.n * each
+    return steps * (total + (0 if model.w_y is None else (2 * model.w_y.in_features + 1) * model.w_y.out_features))
 
 
 @count.register

@@ -14,6 +14,7 @@ from elm_lib.support.errors import ConfigError
 KINDS = {
     "elm": ("elm_lib.neuron", "ELM"),
     "branch_elm": ("elm_lib.neuron", "BranchELM"),
+    "elm_network": ("elm_lib.models.elm_network", "ELMNetwork"),
     "lstm": ("elm_lib.models.lstm", "LSTM"),
     "chrono_lstm": ("elm_lib.models.chrono_lstm", "ChronoLSTM"),
     "variational_lstm": ("elm_lib.models.variational_lstm", "VariationalLSTM"),

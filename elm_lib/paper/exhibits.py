@@ -330,6 +330,25 @@ EXHIBITS: dict[str, Exhibit] = {
         claim="The numbers behind Figure 5.",
         picture="Accuracy on training, validation and test data by model and bin size, published and ours.",
     ),
+    "ELM network": Exhibit(
+        claim="From the authors' follow-up ([arXiv 2605.12049](https://arxiv.org/abs/2605.12049)): ELM neurons wired "
+        "into a recurrent network. With 77 thousand parameters, 57 neurons of 9 memory units reach 0.8233 on "
+        "SHD-Adding at 2 ms; 155 neurons of 2 memory units reach 0.146.",
+        picture="Test accuracy and parameters of two networks, published and ours.",
+        stage="report",
+        function="follow_up.verdicts",
+        dataset="shd_adding",
+        experiments=("elm_network_77k", "shd_adding_elm"),
+    ),
+    "Improved update": Exhibit(
+        claim="From the authors' follow-up ([arXiv 2605.12049](https://arxiv.org/abs/2605.12049)): Branch-ELMs with "
+        "the improved memory update reach an AUC of 0.9708 with 3 memory units, 0.9929 with 20 and 0.9939 with 100.",
+        picture="AUC of the Branch-ELM with the improved update by memory units, published and ours.",
+        stage="report",
+        function="follow_up.verdicts",
+        dataset="neuronio",
+        experiments=("follow_up_branch_elm",),
+    ),
     "SNN reading": Exhibit(
         claim="A question of ours: the paper says that the spiking network's output is filtered with 20 ms. Read "
         "literally, it does not learn. With a filter of 20 time steps it does.",

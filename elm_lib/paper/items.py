@@ -33,6 +33,11 @@ ITEMS = {
     "Tab S11": "SHD",
     "Tab S12": "SHD-Adding",
 }
+# what the authors' follow-up publishes on the same data, arXiv:2605.12049
+FOLLOW_UP = {
+    "ELM network": "networks of ELM neurons on SHD-Adding, of the follow-up paper",
+    "Improved update": "Branch-ELMs with the improved memory update on NeuronIO, of the follow-up paper",
+}
 # questions that are ours, on what the paper leaves open
 OURS = {
     "SNN reading": "the spiking network whose output decays by time, and by the step",
@@ -53,5 +58,5 @@ def verdicts(profile: str) -> list[Verdict]:
 
 
 def order(claim: str) -> int:
-    """Where a claim stands in the verdict table: the headline first, then as in the paper, then what is ours."""
-    return [HEADLINE, *ITEMS, *OURS].index(claim)
+    """Where a claim stands in the verdict table: the headline, what is in the paper, in its follow-up, what is ours."""
+    return [HEADLINE, *ITEMS, *FOLLOW_UP, *OURS].index(claim)

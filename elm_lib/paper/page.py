@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from elm_lib.paper.items import ITEMS, OURS
+from elm_lib.paper.items import FOLLOW_UP, ITEMS, OURS
 from elm_lib.paper.verdict import NOT_KNOWN, TERMS, VERDICTS, kind, steps
 from elm_lib.support.errors import DataError
 from elm_lib.support.files import write_text
@@ -32,7 +32,7 @@ def markdown(verdicts: pd.DataFrame) -> str:
         for name in ("drawn", "not comparable", "not run"):
             n = int((rows.verdict == name).sum())
             said += [f"{n} {name}"] * (n > 0)
-        says = (ITEMS | OURS).get(claim)
+        says = (ITEMS | FOLLOW_UP | OURS).get(claim)
         blocks.append(f"### {claim}" + (f": {says}" if says else ""))
         if len(judged):
             lines = pd.DataFrame([_line(row) for _, row in judged.iterrows()])

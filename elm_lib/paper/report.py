@@ -9,6 +9,7 @@ import pandas as pd
 from elm_lib.experiments.config import Params
 from elm_lib.paper import (
     crossing,
+    follow_up,
     items,
     lra,
     lra_claims,
@@ -36,6 +37,7 @@ def report(runs: Runs, params: Params, profile: str | None = None) -> tuple[pd.D
         *neuronio_claims.verdicts(runs, params, profile),
         *shd.verdicts(runs, params, profile),
         *shd_claims.verdicts(runs, params, profile),
+        *follow_up.verdicts(runs, params, profile),
         *lra.verdicts(runs, params, profile),
         *lra_claims.verdicts(runs, profile),
         *pictures.verdicts(runs, params, profile),
@@ -69,6 +71,7 @@ def summary(verdicts: pd.DataFrame, runs: Runs) -> dict[str, Any]:
         *lra_claims.SWEEPS.values(),
         *shd_claims.SWEEPS,
         *shd_claims.OURS.values(),
+        follow_up.EXPERIMENTS[follow_up.NETWORK],
     ):
         scores[experiment] = _accuracies(table_of(runs, experiment))
     kinds = verdicts.verdict.map(kind).value_counts()

@@ -16,7 +16,7 @@ from elm_lib.experiments.ledger import Ledger
 from elm_lib.experiments.plan import Planned
 from elm_lib.paper import html, provenance
 from elm_lib.paper.exhibits import DATASETS, EXHIBITS, Exhibit, dataset_of, title
-from elm_lib.paper.items import DRAWINGS, HEADLINE, ITEMS, OURS
+from elm_lib.paper.items import DRAWINGS, FOLLOW_UP, HEADLINE, ITEMS, OURS
 from elm_lib.paper.rows import read, rows_of, slug
 from elm_lib.paper.verdict import TERMS, kind
 from elm_lib.support.files import write_text
@@ -89,7 +89,7 @@ def _values(out: Path, claim: str, exhibit: Exhibit, verdicts: pd.DataFrame, pro
     return {
         "id": slug(claim),
         "title": title(claim),
-        "what": (ITEMS | OURS)[claim],
+        "what": (ITEMS | FOLLOW_UP | OURS)[claim],
         "alt": exhibit.picture,
         "picture": _picture(picture.read_text()) if picture.is_file() else None,
         "table": _table(table) if table.is_file() else None,

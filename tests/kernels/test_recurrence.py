@@ -81,7 +81,7 @@ def tiles(monkeypatch):
     d_m=st.integers(1, 9),
     d_1=st.integers(1, 19),
     l_mlp=st.integers(0, 2),
-    activation=st.sampled_from(["relu", "silu"]),
+    activation=st.sampled_from(["relu", "silu", "relu2"]),
     scale=st.sampled_from([(1.0, 1.0), (1.7159, 2 / 3)]),
 )
 def test_engines_equal_the_reference(engine, steps, batch, d_m, d_1, l_mlp, activation, scale):
@@ -95,7 +95,7 @@ def test_weights_that_do_not_fit_registers(d_m):
 
 
 @pytest.mark.parametrize(("batch", "d_m", "d_1"), [(1, 1, 1), (5, 20, 40), (18, 33, 70)])
-@pytest.mark.parametrize("activation", ["relu", "silu"])
+@pytest.mark.parametrize("activation", ["relu", "silu", "relu2"])
 def test_tensor_core_tiles(tiles, batch, d_m, d_1, activation):
     assert_equal("cuda", problem(5, batch, d_m, d_1, dtype=torch.float32), 1e-5, activation=activation)
 

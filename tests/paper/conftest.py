@@ -8,7 +8,7 @@ import pytest
 
 from elm_lib.experiments.config import load
 from elm_lib.experiments.ledger import RUN_COLUMNS
-from elm_lib.paper import lra, neuronio, pictures, shd
+from elm_lib.paper import follow_up, lra, neuronio, pictures, shd
 
 LABELS = {"profile": "paper", "source": "real", "morphology": "", "device": "cuda", "budget": 1.0, "parameters": 1}
 
@@ -84,6 +84,16 @@ def published_runs(nothing, made, params):
         runs[name] = made(name, {int(x): [_right(value)] * 3 for x, value in points["e"].items()})
     ranges = {f"[1, {int(x)}]": [_right(value)] * 3 for x, value in points["f"].items()}
     runs["shd_adding_tau_m"] = made("shd_adding_tau_m", ranges)
+    networks = follow_up.published_networks().set_index("num_neurons").test_accuracy
+    name = follow_up.EXPERIMENTS[follow_up.NETWORK]
+    runs[name] = made(name, {n: [_right(value)] * 3 for n, value in networks.items()})
+    name, branches = follow_up.EXPERIMENTS[follow_up.NEURONIO], follow_up.published_neuronio().fillna(0.6)
+    released = {"test_released_explained_variance": 95.0}
+    sizes = {
+        line.d_m: 3 * [released | {"test_released_auc": line.spike_auc, "test_released_rmse": line.voltage_rmse}]
+        for line in branches.itertuples()
+    }
+    runs[name] = made(name, sizes)
     runs["shd_snn_20_ms"] = made("shd_snn_20_ms", {b: [_right(0.05)] * 3 for b in (20, 50, 100)})
     table = lra.published()
     for model, experiment in lra.MODELS.items():

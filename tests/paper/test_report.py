@@ -25,7 +25,7 @@ def _scores(table):
 
 def test_every_item_of_the_paper_has_its_rows(nothing, params):
     found, metrics = report(nothing, params, "smoke")
-    assert len(items.ITEMS) == 27 and set(found.claim) == {*items.ITEMS, *items.OURS, items.HEADLINE}
+    assert len(items.ITEMS) == 27 and set(found.claim) == {*items.ITEMS, *items.FOLLOW_UP, *items.OURS, items.HEADLINE}
     assert list(found.columns) == verdict.COLUMNS and not found.duplicated(["claim", "item"]).any()
     assert set(found.profile) == {"smoke"} and set(found.verdict.map(verdict.kind)) <= set(verdict.TERMS)
     ran = found[~found.verdict.isin(["not run", "drawn"])]
@@ -40,6 +40,7 @@ def test_every_published_number_has_a_row(nothing, params):
     rows = report(nothing, params)[0].groupby("claim").item.apply(list)
     numbers = {"Tab S8": 4 * 7, "Tab S9": 4 * 8, "Tab S10": 4 * 6, "Tab S4": 12, "Tab S11": 108, "Tab S12": 93}
     numbers |= {"Fig 3": 66 + 7, "Fig S2": 30, "Fig S3": 66 + 7, "Fig S4": 34 + 5, "Fig S6": 28 + 8, "Fig S7": 20}
+    numbers |= {"ELM network": 2 * 2 + 2, "Improved update": 7}
     assert {claim: len(rows[claim]) for claim in numbers} == numbers
     assert (
         sum("TCN" in item for item in rows["Fig 2"]) == 5 + 1
@@ -63,6 +64,8 @@ def test_published_values_reproduce_themselves(table):
         "Fig S5",
         "Fig S8",
         "Tab 1",
+        "ELM network",
+        "Improved update",
     } <= set(found.claim)
     cells = found[found.budget_theirs == ""]
     assert not (pd.to_numeric(cells.tolerance) < 0).any()
@@ -103,6 +106,8 @@ def test_the_counts_of_the_captions(table):
         and found["Fig 4", "b) parameters of the Branch-ELM that predicts"] == 8022
     )
     assert found["Tab S8", "Branch-ELM d_m=20 flops"] == 17111000
+    networks = table[(table.claim == "ELM network") & table.item.str.endswith("parameters")]
+    assert list(networks.ours) == [76057, 77115] and set(networks.verdict) == {"reproduced"}  # about 77 thousand
 
 
 def test_a_sampling_error_stands_beside_each_score_of_runs_with_statistics(published_runs, params, npz):

@@ -28,7 +28,7 @@ from elm_lib.kernels.autograd import first_derivative, transformed
 
 # Numbers in a chunk of time, d_m + d_1 a step and sample. On a CPU as many as its caches hold.
 CHUNK = {"cpu": 1 << 20, "cuda": 1 << 24}
-ACTIVATIONS = ("relu", "silu", "identity")  # compiled loops know an activation by its place here
+ACTIVATIONS = ("relu", "silu", "identity", "relu2")  # compiled loops know an activation by its place here
 
 
 class Loops(NamedTuple):
@@ -149,7 +149,7 @@ def _activations(z, slope, layers, activation: str, b: float, out: Tensor) -> tu
     """
     inputs, slopes = [], []
     for k, (weight, bias) in enumerate(zip(layers[0::2], layers[1::2], strict=True)):
-        activated, steep = _activate(activation, z, out if k == 0 else None)
+        activated, steep = activate(activation, z, out if k == 0 else None)
         inputs.append(activated)
         slopes.append(steep)
         z = F.linear(activated, weight, bias)
@@ -158,12 +158,15 @@ def _activations(z, slope, layers, activation: str, b: float, out: Tensor) -> tu
     return inputs, slopes, tanh
 
 
-def _activate(name: str, z: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor]:
+def activate(name: str, z: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """act(z), and act'(z) written into out if given."""
     if name == "identity":
         return z, torch.ones_like(z) if out is None else out.fill_(1)
     if name == "relu":
         activated = F.relu(z)
         return activated, torch.sign(activated, out=out)
+    if name == "relu2":
+        activated = F.relu(z)
+        return activated.square(), torch.mul(activated, 2, out=out)
     sigma = torch.sigmoid(z)
     return z * sigma, torch.mul(sigma, 1 + z * (1 - sigma), out=out)

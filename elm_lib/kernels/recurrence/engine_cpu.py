@@ -31,12 +31,12 @@ def packed(matrix: Tensor, samples: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=1)
-def _pool(threads: int) -> ThreadPoolExecutor:
+def pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="elm")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child has this pool, but not its threads
+    os.register_at_fork(after_in_child=pool.cache_clear)  # a forked child has this pool, but not its threads
 
 
 def over_samples(kernel, batch: int, *arguments) -> None:
@@ -48,7 +48,7 @@ def over_samples(kernel, batch: int, *arguments) -> None:
         return
     share = -(-blocks // min(blocks, threads)) * samples
     parts = [(first, min(batch, first + share)) for first in range(0, batch, share)]
-    for _ in _pool(threads).map(lambda part: kernel(*arguments, known(samples), *part), parts):
+    for _ in pool(threads).map(lambda part: kernel(*arguments, known(samples), *part), parts):
         pass
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-ACTIVATIONS = {"relu": F.relu, "silu": F.silu}
+ACTIVATIONS = {"relu": F.relu, "silu": F.silu, "relu2": lambda z: F.relu(z).square()}
 
 
 def recur(p_tbh: Tensor, m_0: Tensor, kappa_m: Tensor, gain: Tensor, mlp) -> Tensor:

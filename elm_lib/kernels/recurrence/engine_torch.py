@@ -22,6 +22,8 @@ def forward_loop(p, m_all, kappa, gain_a, w_m, layers, activation: str, b: float
         for weight, bias, h, out in zip(weights, biases, hidden, sums):
             if activation == "relu":
                 torch.clamp_min(z, 0, out=h)
+            elif activation == "relu2":
+                torch.clamp_min(z, 0, out=h).square_()
             else:
                 torch.mul(z, torch.sigmoid(z), out=h)
             z = torch.addmm(bias, h, weight, out=out)

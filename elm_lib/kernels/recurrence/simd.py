@@ -205,12 +205,15 @@ class Lanes:
                 finish(s, at, builder.load(total))
 
     def activate(self, z, kind: str):
-        """act(z), and act'(z) for silu."""
+        """act(z), and act'(z) for silu and relu2."""
         builder, one, half = self.builder, self.number(1.0), self.number(0.5)
         if kind == "identity":
             return z, None
         if kind == "relu":
             return builder.select(builder.fcmp_ordered("<=", z, self.number(0.0)), self.number(0.0), z), None
+        if kind == "relu2":
+            h = builder.select(builder.fcmp_ordered("<=", z, self.number(0.0)), self.number(0.0), z)
+            return builder.fmul(h, h), builder.fadd(h, h)
         sigma = self.multiply_add(half, self.tanh(builder.fmul(half, z)), half)
         h = builder.fmul(z, sigma)
         return h, builder.fmul(sigma, self.multiply_add(z, builder.fsub(one, sigma), one))
@@ -320,7 +323,7 @@ def reverse_step(
             lanes.store(e, e_2_all[s], at)
 
         def first_error(s, at, e):
-            if activation == "silu":
+            if activation in ("silu", "relu2"):
                 e = builder.fmul(e, get(steep[s], at))
             elif activation == "relu":
                 e = builder.select(builder.fcmp_ordered("<=", get(h[s], at), zero), zero, e)

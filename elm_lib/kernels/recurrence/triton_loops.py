@@ -34,6 +34,8 @@ def _activate(h, ACT: tl.constexpr):  # see ACTIVATIONS of `bptt`
         h = tl.where(h <= 0, 0.0, h)  # keeps NaN, which a maximum would not
     elif ACT == 1:
         h = h / (1.0 + tl.exp(-h))
+    elif ACT == 3:
+        h = tl.where(h <= 0, 0.0, h * h)
     return h
 
 

@@ -29,6 +29,8 @@ GROUPS = {
     "shd_adding": "The same models learn the sum of two spoken digits (Figure 5, Table S12).",
     "shd_adding_ablations": "The ELM learns these sums with fewer memory units and with shorter timescales "
     "(Figures 5e, 5f).",
+    "elm_network": "Networks of ELM neurons learn these sums with 77 thousand parameters: few complex neurons or many "
+    "simple ones (the authors' follow-up, arXiv 2605.12049).",
     "lra": "ELM and Chrono-LSTM learn six tasks with long sequences (Table 1).",
     "lra_pathfinder": "Whether a dashed line connects two discs: ELMs of several sizes, with input dropout, with other "
     "synapse timescales, and an S5 (Figure S8; Tables S5 to S7).",
@@ -45,6 +47,7 @@ NAMES = {
     "tau_s": r"synapse timescale $\tau_s$ (ms)",
     "bin_ms": "bin size (ms)",
     "hidden_size": "LSTM units",
+    "num_neurons": "neurons",
     "n_layers": "layers",
     "dropout": "input dropout",
     "adaptive": "adaptive threshold",
