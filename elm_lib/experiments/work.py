@@ -80,7 +80,9 @@ def do_missing(
         return planned
     for name in dict.fromkeys(one.task for one in missing):
         datasets.ensure(name, getattr(params.profiles[profile], name), raw=folders.raw, out=folders.data / name)
-    device, runner = pick_device(params.device), runner or params.profiles[profile].runner
+    runner = runner or params.profiles[profile].runner
+    # a job of Slurm chooses on its node: the machine that submits may have no GPU
+    device = params.device if runner.cluster == "slurm" else pick_device(params.device)
     made_by = commit()
     runs: dict[str, Run] = {}
     same: dict[str, list[Planned]] = {}  # planned runs of one key are one run

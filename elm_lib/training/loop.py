@@ -84,7 +84,7 @@ def train_loop(
     save: Callable[[], None],
     note: Path,
     stop: Callable[[int], bool],
-    until: float,
+    over: Callable[[int], bool],
 ) -> None:
     """Go on from `progress.step` to the end of the run, or until it diverges, or is stopped.
 
@@ -93,34 +93,35 @@ def train_loop(
     save      writes a checkpoint
     note      file that says how many steps are done, for progress bars
     stop      called with the number of steps done; True ends the loop there, as a kill would
-    until     time (s, as `time.monotonic`) from which on the loop saves a checkpoint and ends
+    over      likewise; True: the loop saves a checkpoint and ends
     """
     loss_sum.fill_(progress.loss_sum)
     saved_at = told_at = time.monotonic()
     model.train()
     for done in advance(progress.step):
         progress.step = done
-        last = done % train.batches_per_epoch == 0
-        if not last and done % CHECK_EVERY:
+        last, now, ends = done % train.batches_per_epoch == 0, time.monotonic(), over(done)
+        due = last or ends or now - saved_at >= CHECKPOINT_S
+        looks = last or done % CHECK_EVERY == 0
+        if not due and not looks:
             if stop(done):
                 return
             continue
         progress.loss_sum = float(loss_sum)
-        progress.diverged = not math.isfinite(progress.loss_sum)
+        progress.diverged = looks and not math.isfinite(progress.loss_sum)  # at steps that no clock decides
         if last and not progress.diverged:
             _end_epoch(task, model, train, progress)
             loss_sum.zero_()
         if progress.diverged:
             return
-        now = time.monotonic()
-        if last or now - saved_at > CHECKPOINT_S or now > until:
+        if due:
             save()
-            saved_at = now
+            saved_at = time.monotonic()
         if now - told_at > TOLD_S:
             with suppress(DataError, OSError):  # only a progress bar reads it
                 write_text(note, json.dumps({"step": done}), durable=False)
             told_at = now
-        if stop(done) or now > until:
+        if stop(done) or ends:
             return
 
 

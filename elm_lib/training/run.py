@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from elm_lib.training.optimisation import Train
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
 
 Device = Literal["cpu", "cuda"]
+ENDING_S = 60.0  # s that a former process of a run, or the lock of a node that is gone, may take to end
 _SEEDED = threading.Lock()
 
 
@@ -84,7 +84,7 @@ def train_run(
     run: Run,
     parent_pid: int | None = None,
     stop: Callable[[int], bool] = lambda step: False,
-    until: float = math.inf,
+    over: Callable[[int], bool] = lambda step: False,
 ) -> None:
     """Train, select on validation, test. Writes run.folder/{result.json, curve.csv, model.safetensors, statistics.npz}.
 
@@ -93,18 +93,20 @@ def train_run(
 
     parent_pid  end when that process is gone
     stop        called with the number of steps done; True abandons the run there, as a kill would (for tests)
-    until       time (s, as `time.monotonic`) from which on the run saves a checkpoint and ends without a result
+    over        likewise; True: the run saves a checkpoint and ends without a result
+
+    Raises DataError when another process has held the run's folder for a minute: it says which.
     """
     if parent_pid:
         die_with(parent_pid)
     # Runs in threads of one process share a GPU: each has its own stream. Graphs are never captured on the default one.
     stream = torch.cuda.stream(torch.cuda.Stream()) if run.device.startswith("cuda") else nullcontext()
-    with locked(Path(run.folder)), stream:
+    with locked(Path(run.folder), ENDING_S), stream:
         if not run.is_done():
-            _train(run, Train.model_validate(run.train), stop, until)
+            _train(run, Train.model_validate(run.train), stop, over)
 
 
-def _train(run: Run, train: Train, stop: Callable[[int], bool], until: float) -> None:
+def _train(run: Run, train: Train, stop: Callable[[int], bool], over: Callable[[int], bool]) -> None:
     folder, started = Path(run.folder), time.monotonic()
     torch.set_num_threads(run.threads)
     task = task_class(run.task)(run.data, train.batch_size, run.seed, **run.options)
@@ -133,7 +135,7 @@ def _train(run: Run, train: Train, stop: Callable[[int], bool], until: float) ->
         save=save_checkpoint,
         note=folder / "progress.json",
         stop=stop,
-        until=until,
+        over=over,
     )
     if progress.is_over(train) and not stop(progress.step):
         progress.seconds = before + time.monotonic() - started
