@@ -70,8 +70,8 @@ def ending(job_id: str, seen: str = "") -> str:
             "sacct", "--noheader", "--parsable2", "--allocations", "--format=State,ExitCode", f"--jobs={job_id}"
         )
         found = said.splitlines()[0].split("|") if said and "|" in said else found
-    if not found or (found[0] in LIVE and seen not in LIVE):
-        return seen or "gone from its queue"
+    if not found or found[0] in LIVE:
+        return seen if seen and seen not in LIVE else "gone from Slurm's queue"
     return " ".join(filter(None, [found[0].split()[0], _by_signal(found[1])]))
 
 

@@ -25,6 +25,7 @@ class Runner(Strict):
     jobs: int = Field(ge=1, le=10_000)
     threads: int = Field(ge=1, le=1024)
     stop_at_first: bool = False  # end all runs when one fails
+    accumulate: Literal["published", "auto"] = "published"  # auto: pieces of a batch by the free memory of a GPU
     slurm: dict[str, Any] = {}  # options of submitit
     runs_per_job: int = Field(default=1, ge=1, le=1000)  # of Slurm: that many runs are threads of one job
     stage_to: str | None = None  # of Slurm: folder on the node's disk that data are copied to first
@@ -64,7 +65,8 @@ def _check_slurm(options: dict[str, Any]) -> None:
         if name not in known:
             near = ", ".join(get_close_matches(name, known, 1)) or f"one of {sorted(known)}"
             raise ValueError(f"slurm.{name} is no option of submitit: correct its spelling, it may be {near}")
-        if name in types and (isinstance(value, bool) or not isinstance(value, types[name])):
+        kinds = (int, float) if types.get(name) is float else types.get(name, object)
+        if name in types and (isinstance(value, bool) or not isinstance(value, kinds)):
             raise ValueError(f"slurm.{name} = {value!r}: must be of type {types[name].__name__}")
         if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
             raise ValueError(f"slurm.{name} = {value!r}: must be above 0")

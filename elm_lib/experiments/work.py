@@ -6,7 +6,7 @@ import math
 import os
 import subprocess
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elm_lib import datasets
@@ -87,7 +87,7 @@ def do_missing(
     runs: dict[str, Run] = {}
     same: dict[str, list[Planned]] = {}  # planned runs of one key are one run
     for one in missing:
-        run = one.run(folders.data, folders.runs, device, runner.threads)
+        run = replace(one.run(folders.data, folders.runs, device, runner.threads), accumulate=runner.accumulate)
         runs.setdefault(run.folder, run)
         same.setdefault(run.folder, []).append(one)
 

@@ -21,6 +21,7 @@ from elm_lib.support.files import file_digest, read_or_set_aside, write_atomical
 from elm_lib.support.processes import die_with, locked
 from elm_lib.training.loop import Progress, on_gpu, step_by_step, train_loop
 from elm_lib.training.optimisation import Train
+from elm_lib.training.pieces import fewest
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
 
@@ -44,6 +45,7 @@ class Run:
     device: str = "cpu"
     threads: int = 1
     labels: dict[str, Any] = field(default_factory=dict)  # carried into the result: profile, budget, commit, ...
+    accumulate: Literal["published", "auto"] = "published"  # auto: pieces of a batch by the free memory of a GPU
     shown: bool = False  # also keep the simulation that figures show, with the prediction
 
     @property
@@ -113,12 +115,15 @@ def _train(run: Run, train: Train, stop: Callable[[int], bool], over: Callable[[
     with _SEEDED:  # runs in threads share torch's generator
         torch.manual_seed(run.seed)
         model = build(run.model, **task.sizes(**run.options)).to(run.device)
+    progress = Progress()
     advance, optimizer, loss_sum = on_gpu(task, model, train, run.device) or step_by_step(
-        task, model, train, run.seed, run.device
+        task, model, train, run.seed, run.device, progress if run.accumulate == "auto" else None
     )
     checkpoint = folder / "checkpoint.pt"
-    progress = Progress.restore(checkpoint, model, optimizer, run.device)
+    progress.restore(checkpoint, model, optimizer, run.device)
     before, device = progress.seconds, device_name(run.device)
+    if run.accumulate == "auto" and (progress.pieces == 0 or device not in progress.devices):
+        progress.pieces = fewest(task, model, train, run.device)
     progress.devices += [] if device in progress.devices else [device]
 
     def save_checkpoint() -> None:
