@@ -23,14 +23,14 @@ STALLED_S = 300  # without what is waited for
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(slurm.missing()), reason=slurm.missing() or "-")]
 
 TRAIN = {"optimizer": "adam", "lr": 1e-3, "batch_size": 2, "epochs": 3, "batches_per_epoch": 55, "clip_grad_norm": None}
-MIDDLE = TRAIN | {"batches_per_epoch": 500}  # long enough to be told to end in the middle
+MIDDLE = TRAIN | {"batches_per_epoch": 300}  # long enough to be told to end in the middle
 LONG = TRAIN | {"batches_per_epoch": 20_000}  # never done here
 SUBMIT = """
 import json, sys
 from elm_lib.experiments.execute import RunError, execute
 from elm_lib.experiments.runner import Runner
 from elm_lib.training.run import Run
-content = json.load(sys.stdin)
+content = json.loads(sys.argv[1])
 try:
     execute([Run(**run) for run in content["runs"]], Runner(**content["runner"]))
 except RunError as error:
@@ -78,27 +78,26 @@ def until(found, what: str):
 class Submitter:
     """A process that submits runs and watches them, as a context: it is gone after it."""
 
-    def __init__(self, env, runs: list[Run], **runner):
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SUBMIT], env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+    def __init__(self, env, runs: list[Run], log: Path, **runner):
         content = {"runs": [asdict(run) for run in runs], "runner": {"cluster": "slurm", "threads": 1, **runner}}
-        self.process.stdin.write(json.dumps(content))
-        self.process.stdin.flush()
-        self.process.stdin.close()
-        self.process.stdin = None
+        self.log = log
+        with log.open("w") as out:
+            self.process = subprocess.Popen([sys.executable, "-c", SUBMIT, json.dumps(content)], env=env, stderr=out)
 
     def end(self) -> str:
         """Wait. Returns the last lines of what it said: the error."""
-        _, said = self.process.communicate(timeout=STALLED_S)
-        return said.split("\r")[-1].split("\n", 1)[-1] if self.process.returncode else ""
+        try:
+            self.process.wait(STALLED_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self.log.read_text()[-1000:]) from None
+        return self.log.read_text().split("\r")[-1].split("\n", 1)[-1]
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
 
 
 def test_jobs_are_requeued_cancelled_killed_and_taken_up_again(cluster, env, data, tmp_path):
@@ -118,15 +117,15 @@ def test_jobs_are_requeued_cancelled_killed_and_taken_up_again(cluster, env, dat
         for seed, name in enumerate(["requeued", "cancelled", "killed", "whole"])
     )
     a, d = replace(a, train=MIDDLE), replace(d, train=TRAIN)
-    with Submitter(env, [a, b, c, d], jobs=2) as first:
+    with Submitter(env, [a, b, c, d], tmp_path / "first", jobs=2) as first:
         until(lambda: has_begun(a), "a job that trains")
         array = next(iter(states())).split("_")[0]
         cluster.signal(f"{array}_0", "USR2", lambda: until(lambda: states()[f"{array}_0"] == "PENDING", "its requeue"))
         first.process.kill()
     step = torch.load(tmp_path / "requeued/checkpoint.pt", weights_only=True)["progress"]["step"]
-    assert 0 < step < 1500
-    with Submitter(env, [a, b, c, d], jobs=2) as second:
-        until(lambda: has_begun(b), "the second job")
+    assert 0 < step < 900
+    with Submitter(env, [a, b, c, d], tmp_path / "second", jobs=2) as second:
+        until(lambda: " running" in second.log.read_text() and has_begun(b), "a submitter that watches the second job")
         cluster.call("scancel", f"{array}_1")
         until(lambda: has_begun(c), "the third job")
         cluster.process(2).kill()
@@ -148,7 +147,7 @@ def test_a_job_with_a_gpu_that_torch_does_not_see_fails_by_name(env, data, tmp_p
     if torch.cuda.is_available():
         pytest.skip("torch sees a GPU here")
     run = Run("e", "neuronio", {"kind": "elm", "d_m": 4}, TRAIN, 0, str(data), str(tmp_path / "a"), device="auto")
-    with Submitter(env, [run], jobs=1, slurm={"gpus_per_node": 1}) as submitter:
+    with Submitter(env, [run], tmp_path / "log", jobs=1, slurm={"gpus_per_node": 1}) as submitter:
         said = submitter.end()
     assert re.search(r"seed 0: node \S+: the job was given a GPU \(SLURM_\w+=\S+\), and torch \S+ sees none", said), (
         said
@@ -163,7 +162,7 @@ def test_smoke_through_slurm(env, tmp_path):
     asked = "runner: {cluster: slurm, jobs: 2, threads: 1, runs_per_job: 4, stage_to: $NODE_DISK}"
     (tmp_path / "params.yaml").write_text(text.replace(former, asked))
     done = subprocess.run(
-        [sys.executable, "-m", "elm_lib.experiments", "smoke", "shd", "lra_pathfinder", "--minutes", "10"],
+        [sys.executable, "-m", "elm_lib.experiments", "smoke", "shd_adding_ablations", "lra_pathfinder", "--minutes", "10"],
         cwd=tmp_path,
         env=env | {"NODE_DISK": str(tmp_path / "node")},
         capture_output=True,
@@ -171,6 +170,6 @@ def test_smoke_through_slurm(env, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "7 of 7 planned runs are in runs/ledger" in done.stdout
+    assert "4 of 4 planned runs are in runs/ledger" in done.stdout
     assert list((tmp_path / "runs/work/jobs").iterdir()) == [tmp_path / "runs/work/jobs/lock"]
     assert len(list((tmp_path / "node").glob("*/*-shd"))) == 1
