@@ -162,7 +162,16 @@ def test_smoke_through_slurm(env, tmp_path):
     asked = "runner: {cluster: slurm, jobs: 2, threads: 1, runs_per_job: 4, stage_to: $NODE_DISK}"
     (tmp_path / "params.yaml").write_text(text.replace(former, asked))
     done = subprocess.run(
-        [sys.executable, "-m", "elm_lib.experiments", "smoke", "shd_adding_ablations", "lra_pathfinder", "--minutes", "10"],
+        [
+            sys.executable,
+            "-m",
+            "elm_lib.experiments",
+            "smoke",
+            "shd_adding_ablations",
+            "lra_pathfinder",
+            "--minutes",
+            "10",
+        ],
         cwd=tmp_path,
         env=env | {"NODE_DISK": str(tmp_path / "node")},
         capture_output=True,
