@@ -21,7 +21,6 @@ import shutil
 import stat
 import sys
 from pathlib import Path
-from typing import Any
 
 import yaml
 from dvc.config import Config
@@ -77,9 +76,9 @@ def close_site(root: Path = Path()) -> None:
 def settle(root: Path = Path()) -> None:
     """Tell DVC what depends on where the project lies: whether there is a git repository, and the absolute path of its
     site folder, as DVC's workspaces for experiments are elsewhere. Other settings in .dvc/config.local stay."""
-    wanted: dict[str, Any] = {"site_cache_dir": str((root / SITE).absolute())}
+    wanted = {"site_cache_dir": str((root / SITE).absolute())}
     if not any((folder / ".git").exists() for folder in (root.absolute(), *root.absolute().parents)):
-        wanted["no_scm"] = True
+        wanted["no_scm"] = "true"
     config = Config(str(root / ".dvc"), validate=False)
     core = config.read("local").get("core", {})
     if {name: core.get(name) for name in ("site_cache_dir", "no_scm")} != {"no_scm": None} | wanted:
