@@ -18,6 +18,7 @@ $(VENV)/.installed: requirements.txt requirements-torch.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$(BIN)/python -m ipykernel install --sys-prefix --name python3 --display-name "Python 3 (elm)" >/dev/null
+	$(BIN)/python -m elm_lib.pipeline.repro --prepare
 	touch $@
 
 repro: $(VENV)/.installed

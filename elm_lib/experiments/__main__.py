@@ -24,7 +24,7 @@ from elm_lib.experiments.work import Folders, do_missing, hours, wanted_first
 from elm_lib.support.errors import ConfigError, DataError
 from elm_lib.support.processes import for_owner_alone
 from elm_lib.support.workers import usable_cores
-from elm_lib.training.run import device_name, pick_device
+from elm_lib.training.run import Device, device_name, pick_device
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -65,7 +65,7 @@ def _whole(text: str) -> int:
 
 def _runner(params: Params, profile: str, jobs: int | None) -> Runner:
     runner = params.profiles[profile].runner
-    if pick_device(params.device) == "cuda" or runner.cluster == "slurm":
+    if runner.cluster == "slurm" or pick_device(params.device) == "cuda":
         return runner.model_copy(update={"jobs": jobs or runner.jobs})
     return Runner(cluster="local", jobs=jobs or usable_cores(), threads=1)
 
@@ -74,9 +74,9 @@ def _tell(params: Params, profile: str, groups: list[str] | None, folders: Folde
     """Print what is missing: a line each experiment, and the sum."""
     planned = plan(params, profile, groups, data=folders.data)
     ledger = Ledger(folders.ledger)
-    missing, device = ledger.missing(planned), pick_device(params.device)
-    missing = wanted_first(missing, params.profiles[profile].later)
-    known = ledger.seconds_a_step(device_name(device))
+    missing = wanted_first(ledger.missing(planned), params.profiles[profile].later)
+    runner = _runner(params, profile, None)
+    device, known = _machine(params, runner, ledger)
     print(f"profile {profile}: {len(planned) - len(missing)} of {len(planned)} planned runs are in {folders.ledger}")
     by_experiment: dict[str, list[Planned]] = defaultdict(list)
     for one in missing:
@@ -85,11 +85,20 @@ def _tell(params: Params, profile: str, groups: list[str] | None, folders: Folde
         spent = sum(hours(one, known, device) for one in found)
         print(f"  {spent:8.1f} h  {name}: {found[0].vary} = {_by_budget(found)}")
     total = sum(hours(one, known, device) for one in missing)
-    jobs = _runner(params, profile, None).jobs
+    jobs = runner.jobs
     print(
         f"  {total:8.1f} h  in all, on one {'GPU' if device == 'cuda' else 'core'}; "
         f"{total / jobs:.1f} h with {jobs} at once"
     )
+
+
+def _machine(params: Params, runner: Runner, ledger: Ledger) -> tuple[Device, dict[tuple, float]]:
+    """What trains, and what a step takes there as far as it is known: of Slurm's nodes nothing is."""
+    if runner.cluster == "slurm":
+        gpu = params.device == "cuda" or (params.device == "auto" and runner.asks_for_gpu)
+        return ("cuda" if gpu else "cpu"), {}
+    device = pick_device(params.device)
+    return device, ledger.seconds_a_step(device_name(device))
 
 
 def _by_budget(found: list[Planned]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +16,7 @@ from elm_lib.datasets.shd.settings import Shd
 from elm_lib.experiments.budget import Cap, Caps, Point, points, share
 from elm_lib.experiments.check import check_model, check_options, check_types
 from elm_lib.experiments.experiment import SHARED, Experiment, Group, twice
+from elm_lib.experiments.runner import Runner
 from elm_lib.support import plain_yaml
 from elm_lib.support.errors import ConfigError
 from elm_lib.support.strict import Strict
@@ -25,39 +25,6 @@ __all__ = ["PROFILES", "Experiment", "Group", "Params", "Point", "Profile", "Run
 
 PROFILES = ("smoke", "laptop", "desk", "paper")
 ALL = "all"  # under points: all values of an experiment
-
-
-class Runner(Strict):
-    """Where runs are made, how many at once, and the threads of each."""
-
-    cluster: Literal["debug", "threads", "local", "slurm"]
-    jobs: int = Field(ge=1, le=10_000)
-    threads: int = Field(ge=1, le=1024)
-    slurm: dict[str, Any] = {}  # options of submitit
-
-    @model_validator(mode="after")
-    def _slurm_options_are_known(self):
-        if self.slurm:
-            _check_slurm(self.slurm)
-        return self
-
-
-def _check_slurm(options: dict[str, Any]) -> None:
-    """Raise ValueError for an option that submitit does not have, of another type, or that `jobs` and `threads` say."""
-    from submitit import AutoExecutor, SlurmExecutor  # slow, and of use to few
-
-    types: dict[str, Any] = dict(AutoExecutor._typed_parameters())
-    known = {*types, *(f"slurm_{name}" for name in SlurmExecutor._valid_parameters())}
-    for name, value in options.items():
-        if name in ("cpus_per_task", "slurm_cpus_per_task", "slurm_array_parallelism", "slurm_time"):
-            raise ValueError(f"slurm.{name}: `threads`, `jobs` and `timeout_min` say it")
-        if name not in known:
-            near = ", ".join(get_close_matches(name, known, 1)) or f"one of {sorted(known)}"
-            raise ValueError(f"slurm.{name} is no option of submitit: correct its spelling, it may be {near}")
-        if name in types and (isinstance(value, bool) or not isinstance(value, types[name])):
-            raise ValueError(f"slurm.{name} = {value!r}: must be of type {types[name].__name__}")
-        if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
-            raise ValueError(f"slurm.{name} = {value!r}: must be above 0")
 
 
 def _check_points(named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Map runs over local processes, threads, or a Slurm job array. What is done already is not done again."""
+"""Map runs over local processes, threads, or jobs of Slurm. What is done already is not done again."""
 
 from __future__ import annotations
 
@@ -6,30 +6,22 @@ import json
 import math
 import os
 import re
-import sys
-import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import submitit
 
-from elm_lib.experiments.config import Runner
-from elm_lib.support.processes import progress
-from elm_lib.training.run import Run, train_run
+from elm_lib.experiments.runner import Runner
+from elm_lib.experiments.slurm import WEEK, News, SubmissionError, by_slurm
+from elm_lib.experiments.threads import Ended, in_threads, train_here
+from elm_lib.support.processes import die_with, progress
+from elm_lib.training.run import Run
 
 
 class RunError(RuntimeError):
-    """A training run failed in its own process; the line says which, why, and where its log is."""
-
-
-class TrainTask(submitit.helpers.Checkpointable):
-    """A run as submitit wants it: preempted or out of time on Slurm, it is queued again and resumes its checkpoint."""
-
-    def __call__(self, run: Run, parent_pid: int | None = None, until: float = math.inf) -> str:
-        train_run(run, parent_pid, until=until)
-        return str(run.result)
+    """Training runs failed; a line each says which, why, and where its log is."""
 
 
 def execute(
@@ -46,106 +38,116 @@ def execute(
     `jobs` processes ("local"), or on Slurm.
 
     on_done  called with each run as soon as its result is there, in this process; also with those that had one before
-    until    time (s, as `time.monotonic`) from which on runs save a checkpoint and end; no other is begun
+    until    time (s, as `time.monotonic`) from which on runs save a checkpoint and end; no other is begun. Jobs of
+             Slurm go on: a later call takes up what they have done.
 
-    Killed at any point, the next call goes on from the checkpoints. Raises RunError, one line, when a run fails.
+    Killed at any point, the next call goes on from the checkpoints. When a run fails, the others go on, unless
+    `runner.stop_at_first`. Raises RunError at the end, with a line for each run that failed.
     """
-    waiting = list(runs)
-
-    def tell() -> None:
-        for run in [run for run in waiting if run.is_done()]:
-            waiting.remove(run)
+    missing = []
+    for run in runs:
+        if run.is_done():
             on_done(run)
-
-    tell()
-    missing = list(waiting)
+        else:
+            missing.append(run)
     if not missing:
         return
-    total = sum(run.train["epochs"] * run.train["batches_per_epoch"] for run in missing)
+    total = sum(_steps_of(run) for run in missing)
+    steps, failed = {run.folder: _steps_done(run) for run in missing}, list[Ended]()
+    how = {"debug": _here, "threads": _threads, "local": _processes, "slurm": _slurm}[runner.cluster]
     with progress(total, what, "step") as bar:
-        bar.initial = sum(_steps_done(run) for run in missing)  # by checkpoints; the rate is of this time's steps
-        how = {"debug": _here, "threads": _threads}.get(runner.cluster, _submitted)
-        for _ in how(missing, runner, until):
-            tell()
-            bar.n = sum(_steps_done(run) for run in missing)
+        bar.initial = sum(steps.values())  # by checkpoints; the rate is of this time's steps
+        for news in how(missing, runner, until):
+            for ended in news.ended:
+                if ended.run.is_done():
+                    on_done(ended.run)
+                elif ended.reason:
+                    failed.append(ended)
+            steps |= {run.folder: _steps_done(run) for run in [*news.active, *(ended.run for ended in news.ended)]}
+            bar.n = sum(steps.values())
+            bar.set_postfix_str(news.said, refresh=False)
             bar.refresh()
-    tell()
-
-
-def _here(runs: list[Run], runner: Runner, until: float) -> Iterator[None]:
-    for run in runs:
-        if time.monotonic() < until:
-            _train_named(run, until=until)
-        yield
-
-
-def _threads(runs: list[Run], runner: Runner, until: float) -> Iterator[None]:
-    """A failure, or an interrupt, ends all of them; what they have done is in their checkpoints."""
-    over, before = threading.Event(), sys.getswitchinterval()
-    sys.setswitchinterval(0.0005)  # s: a thread that draws batches must not keep the others from launching theirs
-    with ThreadPoolExecutor(runner.jobs) as pool:
-        try:
-            waiting = {pool.submit(_train_named, run, lambda step: over.is_set(), until) for run in runs}
-            while waiting:
-                done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_EXCEPTION)
-                for future in done:
-                    future.result()
-                yield
-        except BaseException:
-            over.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-        finally:
-            sys.setswitchinterval(before)
-
-
-def _train_named(run: Run, stop: Callable[[int], bool] = lambda step: False, until: float = math.inf) -> None:
-    """Train in this process; an error says which run it was."""
-    if stop(0) or time.monotonic() > until:
-        return
-    try:
-        train_run(run, stop=stop, until=until)
-    except Exception as error:
-        raise RunError(f"{_said(run)}: {error}") from error
+    if failed:
+        lines = [f"{_said(ended.run)}: {ended.reason}" for ended in failed]
+        head = [] if len(failed) == 1 else [f"{len(failed)} of {len(missing)} runs failed:"]
+        raise RunError("\n  ".join(head + lines)) from failed[0].error
 
 
 def _said(run: Run) -> str:
     return f"{run.experiment}, size {run.labels.get('size', '?')}, seed {run.seed}"
 
 
-def _submitted(runs: list[Run], runner: Runner, until: float) -> Iterator[None]:
-    """Yields now and then until all runs are done, or the time is over."""
-    executor = submitit.AutoExecutor(folder=Path(runs[0].folder).parent / "jobs", cluster=runner.cluster)
-    executor.update_parameters(timeout_min=60 * 24 * 7)
-    waiting, active, parent = list(runs), [], os.getpid()
-    if runner.cluster == "slurm":
-        executor.update_parameters(slurm_array_parallelism=runner.jobs, cpus_per_task=runner.threads, **runner.slurm)
-        waiting, active = [], list(zip(runs, executor.map_array(TrainTask(), runs)))
+def _here(runs: list[Run], runner: Runner, until: float) -> Iterator[News]:
+    for run in runs:
+        ended = train_here(run, lambda step: time.monotonic() > until)
+        yield News([ended])
+        if ended.reason and runner.stop_at_first:
+            return
+
+
+def _threads(runs: list[Run], runner: Runner, until: float) -> Iterator[News]:
+    for several in in_threads(runs, runner.jobs, lambda step: time.monotonic() > until):
+        yield News(several, active=runs)
+        if runner.stop_at_first and any(ended.reason for ended in several):
+            return
+
+
+class LocalTask:
+    """A run in a process of its own."""
+
+    def __call__(self, run: Run, parent_pid: int, until: float) -> str:
+        """Train. Returns why it failed, else ""."""
+        die_with(parent_pid)
+        ended = train_here(run, lambda step: time.monotonic() > until)
+        if ended.error is not None:
+            traceback.print_exception(ended.error)
+        return ended.reason
+
+
+def _processes(runs: list[Run], runner: Runner, until: float) -> Iterator[News]:
+    executor = submitit.AutoExecutor(folder=Path(runs[0].folder).parent / "jobs", cluster="local")
+    executor.update_parameters(timeout_min=WEEK)
+    waiting, active = list(runs), dict[str, tuple[Run, submitit.Job]]()
     while waiting or active:
         while waiting and len(active) < runner.jobs and time.monotonic() < until:
             run = waiting.pop(0)
-            active.append((run, executor.submit(TrainTask(), run, parent, until)))
-        for run, job in list(active):
-            if job.done():
-                try:
-                    job.result()
-                except submitit.core.utils.UncompletedJobError as error:
-                    for _, other in active:
-                        other.cancel()
-                    reasons = re.findall(r"^(?:\w+\.)*\w+: .+$", str(error), re.MULTILINE) or ["ended without a word"]
-                    raise RunError(f"{_said(run)}: {reasons[-1]} (log: {job.paths.stderr})") from None
-                active.remove((run, job))
+            active[run.folder] = run, executor.submit(LocalTask(), run, os.getpid(), until)
+        ended = [_ended(*active.pop(folder)) for folder in [k for k, (_, job) in active.items() if job.done()]]
+        yield News(ended, [run for run, _ in active.values()])
+        if runner.stop_at_first and any(one.reason for one in ended):
+            for _, job in active.values():
+                job.cancel()
+            return
         if not active and time.monotonic() > until:
             return
-        yield
         time.sleep(0.5)
 
 
+def _ended(run: Run, job: submitit.Job) -> Ended:
+    try:
+        reason = job.result()
+    except submitit.core.utils.UncompletedJobError as error:
+        found = re.findall(r"^(?:\w+\.)*\w+: .+$", str(error), re.MULTILINE)
+        reason = found[-1] if found else "its process was killed"
+    return Ended(run, f"{reason} (log: {job.paths.stderr})" if reason else "")
+
+
+def _slurm(runs: list[Run], runner: Runner, until: float) -> Iterator[News]:
+    try:
+        yield from by_slurm(runs, runner, until, _steps_done)
+    except SubmissionError as error:
+        raise RunError(str(error)) from None
+
+
+def _steps_of(run: Run) -> int:
+    return run.train["epochs"] * run.train["batches_per_epoch"]
+
+
 def _steps_done(run: Run) -> int:
-    """For the progress bar alone: 0 where the note of it is missing or cannot be read."""
+    """For the progress bar, and to see that a run advances: 0 where the note of it is missing or cannot be read."""
     try:
         if run.result.exists():
-            return run.train["epochs"] * run.train["batches_per_epoch"]
+            return _steps_of(run)
         return int(json.loads((Path(run.folder) / "progress.json").read_text())["step"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0

@@ -6,7 +6,7 @@ import math
 import os
 import subprocess
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elm_lib import datasets
@@ -15,6 +15,7 @@ from elm_lib.experiments.execute import execute
 from elm_lib.experiments.ledger import Ledger, enter, enter_twin, home
 from elm_lib.experiments.plan import Planned, plan
 from elm_lib.experiments.retest import retest
+from elm_lib.experiments.workspace import copy_entries, project_of
 from elm_lib.training.run import Device, Run, pick_device
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -28,16 +29,18 @@ class Folders:
     raw: Path  # what the download stage leaves
     runs: Path  # working files of runs
     ledger: Path
+    shared: Path | None = None  # the ledger of the project, in a workspace of `dvc exp run --temp` or `--queue`
 
     @classmethod
     def of(cls, profile: str, root: str | Path = ".", fresh: bool = False) -> Folders:
         """Those of the project in `root`."""
-        root = Path(root)
+        root, project = Path(root), project_of(root)
         return cls(
             data=root / "data" / profile,
             raw=root / "data" / "raw",
-            runs=root / "runs" / ("fresh" if fresh else "work"),
+            runs=project / "runs" / ("fresh" if fresh else "work"),
             ledger=home(profile, root, fresh),
+            shared=None if project == root else home(profile, project, fresh),
         )
 
 
@@ -71,6 +74,8 @@ def do_missing(
     tested on that one first. A run that was interrupted goes on. Raises RunError when a run fails.
     """
     planned = plan(params, profile, groups, data=folders.data)
+    if folders.shared is not None:
+        copy_entries(planned, folders.shared, folders.ledger)
     ledger = Ledger(folders.ledger)
     if retest(planned, ledger, params.profiles[profile], data=folders.data, raw=folders.raw):
         ledger = Ledger(folders.ledger)
@@ -80,18 +85,22 @@ def do_missing(
         return planned
     for name in dict.fromkeys(one.task for one in missing):
         datasets.ensure(name, getattr(params.profiles[profile], name), raw=folders.raw, out=folders.data / name)
-    device, runner = pick_device(params.device), runner or params.profiles[profile].runner
+    runner = runner or params.profiles[profile].runner
+    # a job of Slurm chooses on its node: the machine that submits may have no GPU
+    device = params.device if runner.cluster == "slurm" else pick_device(params.device)
     made_by = commit()
     runs: dict[str, Run] = {}
     same: dict[str, list[Planned]] = {}  # planned runs of one key are one run
     for one in missing:
-        run = one.run(folders.data, folders.runs, device, runner.threads)
+        run = replace(one.run(folders.data, folders.runs, device, runner.threads), accumulate=runner.accumulate)
         runs.setdefault(run.folder, run)
         same.setdefault(run.folder, []).append(one)
 
     def on_done(run: Run) -> None:
         for one in same[run.folder]:
             enter(one, run.folder, folders.ledger, made_by)
+            if folders.shared is not None:
+                copy_entries([one], folders.ledger, folders.shared)
 
     what = ", ".join(groups) if groups else profile
     execute(list(runs.values()), runner, what, on_done=on_done, until=until)

@@ -1,12 +1,14 @@
 """`make repro`: `dvc repro`, after what an interruption left has been mended.
 
     python -m elm_lib.pipeline.repro [ARGUMENTS OF dvc repro]
+    python -m elm_lib.pipeline.repro --prepare                  no stage is run
 
 - DVC rewrites dvc.lock in place, so a kill at that moment leaves half a file, which it then refuses. Every stage keeps
   a copy at its start: `elm_lib.pipeline.notebook.keep_lock`. Where dvc.lock cannot be read, that copy takes its place,
   and one stage is run again.
 - DVC makes its site folder writable by everybody, and unpickles what lies there. It is made before, with mode 0755.
 - A project without a git repository, such as an unpacked archive, is run with `core.no_scm`.
+- Workspaces of `dvc exp run --temp` and `--queue` need the absolute path of the site folder.
 - A lock that another process holds is waited for.
 """
 
@@ -21,16 +23,16 @@ import sys
 from pathlib import Path
 
 import yaml
+from dvc.config import Config
 from dvc.exceptions import DvcException
 from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 from dvc.utils.strictyaml import validate
 
 from elm_lib.pipeline.notebook import KEPT, LOCK, TMP, keep_lock
-from elm_lib.support.files import write_atomically, write_text
+from elm_lib.support.files import write_atomically
 from elm_lib.support.processes import for_owner_alone
 
 SITE = TMP / "site"
-NO_SCM = "[core]\n    no_scm = true\n"
 
 
 def mend_lock(root: Path = Path()) -> str:
@@ -71,15 +73,17 @@ def close_site(root: Path = Path()) -> None:
         folder.chmod(0o755)
 
 
-def follow_git(root: Path = Path()) -> None:
-    """Tell DVC whether there is a git repository. Other settings in .dvc/config.local stay as they are."""
-    config = root / ".dvc" / "config.local"
-    text = config.read_text() if config.is_file() else ""
-    has_git = any((folder / ".git").exists() for folder in (root.absolute(), *root.absolute().parents))
-    if has_git and NO_SCM in text:
-        write_text(config, text.replace(NO_SCM, ""))
-    elif not has_git and "no_scm" not in text:
-        write_text(config, NO_SCM + text)
+def settle(root: Path = Path()) -> None:
+    """Tell DVC what depends on where the project lies: whether there is a git repository, and the absolute path of its
+    site folder, as DVC's workspaces for experiments are elsewhere. Other settings in .dvc/config.local stay."""
+    wanted = {"site_cache_dir": str((root / SITE).absolute())}
+    if not any((folder / ".git").exists() for folder in (root.absolute(), *root.absolute().parents)):
+        wanted["no_scm"] = "true"
+    config = Config(str(root / ".dvc"), validate=False)
+    core = config.read("local").get("core", {})
+    if {name: core.get(name) for name in ("site_cache_dir", "no_scm")} != {"no_scm": None} | wanted:
+        with config.edit("local") as local:
+            local["core"] = {name: value for name, value in core.items() if name != "no_scm"} | wanted
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -94,12 +98,14 @@ def main(arguments: list[str] | None = None) -> None:
         fcntl.flock(alone, fcntl.LOCK_EX)
     os.set_inheritable(alone, True)
     close_site()
-    follow_git()
+    settle()
     mend_rwlock()
     if said := mend_lock():
         print(said, file=sys.stderr, flush=True)
     keep_lock()
     words = sys.argv[1:] if arguments is None else arguments
+    if words == ["--prepare"]:
+        return
     os.execv(sys.executable, [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", *words])
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 import psutil
 from tqdm import tqdm  # not tqdm.auto: its widgets have another id in every run
+
+from elm_lib.support.errors import DataError
 
 POLL_S = 0.5
 
@@ -68,12 +74,47 @@ def ancestor(name: str) -> int:
 
 
 @contextmanager
-def locked(folder: Path):
-    """Hold a folder for one writer: waits for a former writer that is still ending. The lock dies with its process."""
+def locked(folder: Path, patience_s: float = math.inf):
+    """Hold a folder for one writer: waits for a former writer that is still ending. The lock dies with its process.
+
+    patience_s  how long to wait (s)
+
+    Raises DataError when the wait is over, which says who holds the folder, or when its file system has no locks.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with (folder / "lock").open("a+") as file:
+        _lock(file, folder, patience_s)
+        file.truncate(0)
+        file.write(_who())
+        file.flush()
         yield
+
+
+def _lock(file: TextIO, folder: Path, patience_s: float) -> None:
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if math.isinf(patience_s) else fcntl.LOCK_NB))
+            return
+        except BlockingIOError:
+            if time.monotonic() > until:
+                file.seek(0)
+                raise DataError(
+                    f"{folder} is held by {file.read().strip() or 'another process'}: wait for its end, or end it, and "
+                    "call again"
+                ) from None
+            time.sleep(POLL_S)
+        except OSError as error:
+            raise DataError(
+                f"{folder}: its file system has no file locks ({error.strerror}): mount it with them (Lustre: -o "
+                "flock), or put the folder elsewhere"
+            ) from None
+
+
+def _who() -> str:
+    job = os.environ.get("SLURM_JOB_ID")
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return f"process {os.getpid()} on {socket.gethostname()}{f', Slurm job {job}' if job else ''}, since {since}\n"
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -41,6 +41,7 @@ class Progress:
     seconds: float = 0.0  # spent so far, over all processes that worked on the run
     diverged: bool = False
     devices: list[str] = field(default_factory=list)  # each that did a part, in order
+    pieces: int = 0  # of a batch, where free memory decides it; 0: not decided yet
 
     def is_over(self, train: Train) -> bool:
         """Whether all steps are done, or the run diverged."""
@@ -61,16 +62,14 @@ class Progress:
         torch.save(state, image)
         write_atomically(path, image.getbuffer())
 
-    @classmethod
-    def restore(cls, path: Path, model: nn.Module, optimizer, device: str) -> Progress:
-        """Where a checkpoint left off; the start, where there is none or where it cannot be read (it is set aside
-        then)."""
+    def restore(self, path: Path, model: nn.Module, optimizer, device: str) -> None:
+        """Go on where a checkpoint left off. Nothing changes where there is none, or where it cannot be read (it is set
+        aside then)."""
         saved = read_or_set_aside(path, lambda file: _load(file, device))
-        if saved is None:
-            return cls()
-        model.load_state_dict(saved["model"])
-        _restore_moments(optimizer, saved["optimizer"])
-        return cls(**saved["progress"])
+        if saved is not None:
+            model.load_state_dict(saved["model"])
+            _restore_moments(optimizer, saved["optimizer"])
+            vars(self).update(saved["progress"])
 
 
 def train_loop(
@@ -84,7 +83,7 @@ def train_loop(
     save: Callable[[], None],
     note: Path,
     stop: Callable[[int], bool],
-    until: float,
+    over: Callable[[int], bool],
 ) -> None:
     """Go on from `progress.step` to the end of the run, or until it diverges, or is stopped.
 
@@ -93,34 +92,35 @@ def train_loop(
     save      writes a checkpoint
     note      file that says how many steps are done, for progress bars
     stop      called with the number of steps done; True ends the loop there, as a kill would
-    until     time (s, as `time.monotonic`) from which on the loop saves a checkpoint and ends
+    over      likewise; True: the loop saves a checkpoint and ends
     """
     loss_sum.fill_(progress.loss_sum)
     saved_at = told_at = time.monotonic()
     model.train()
     for done in advance(progress.step):
         progress.step = done
-        last = done % train.batches_per_epoch == 0
-        if not last and done % CHECK_EVERY:
+        last, now, ends = done % train.batches_per_epoch == 0, time.monotonic(), over(done)
+        due = last or ends or now - saved_at >= CHECKPOINT_S
+        looks = last or done % CHECK_EVERY == 0
+        if not due and not looks:
             if stop(done):
                 return
             continue
         progress.loss_sum = float(loss_sum)
-        progress.diverged = not math.isfinite(progress.loss_sum)
+        progress.diverged = looks and not math.isfinite(progress.loss_sum)  # at steps that no clock decides
         if last and not progress.diverged:
             _end_epoch(task, model, train, progress)
             loss_sum.zero_()
         if progress.diverged:
             return
-        now = time.monotonic()
-        if last or now - saved_at > CHECKPOINT_S or now > until:
+        if due:
             save()
-            saved_at = now
+            saved_at = time.monotonic()
         if now - told_at > TOLD_S:
             with suppress(DataError, OSError):  # only a progress bar reads it
                 write_text(note, json.dumps({"step": done}), durable=False)
             told_at = now
-        if stop(done) or now > until:
+        if stop(done) or ends:
             return
 
 
@@ -143,8 +143,14 @@ def _end_epoch(task, model: nn.Module, train: Train, progress: Progress) -> None
     progress.loss_sum = 0.0
 
 
-def step_by_step(task, model: nn.Module, train: Train, seed: int, device: str) -> tuple[Advance, Any, Tensor]:
-    """Steps launched one by one: how to go on from a step, the optimiser, the sum of losses."""
+def step_by_step(
+    task, model: nn.Module, train: Train, seed: int, device: str, progress: Progress | None = None
+) -> tuple[Advance, Any, Tensor]:
+    """Steps launched one by one: how to go on from a step, the optimiser, the sum of losses.
+
+    progress  holds the number of pieces of a batch where free memory decides it; None: as published. Pieces for which
+              memory does not suffice are halved, and the step is done again.
+    """
     optimizer = OPTIMIZERS[train.optimizer](
         [p for p in model.parameters() if p.requires_grad], lr=train.lr, **_fused(train)
     )
@@ -152,21 +158,35 @@ def step_by_step(task, model: nn.Module, train: Train, seed: int, device: str) -
     random = random_parts(model)
 
     def losses(batch, step: int) -> Iterator[Tensor]:
-        for k, (piece, share) in enumerate(batch.pieces(train.accumulate) if train.accumulate > 1 else [(batch, 1.0)]):
+        n = train.accumulate if progress is None else progress.pieces
+        for k, (piece, share) in enumerate(batch.pieces(n) if n > 1 else [(batch, 1.0)]):
             for part in random:
                 part.reseed(seed, step, k)
             loss = task.loss(model, piece.to(device))
             yield loss if share == 1 else share * loss
+
+    def descended(batch, step: int) -> Tensor | float:
+        while True:
+            with suppress(torch.OutOfMemoryError) if _can_split(progress, batch) else nullcontext():
+                return descend(model, optimizer, losses(batch, step), train.clip_grad_norm)
+            assert progress is not None  # else the error was raised
+            progress.pieces *= 2
+            torch.cuda.empty_cache()
 
     def advance(first: int) -> Iterator[int]:
         keys = [divmod(step, train.batches_per_epoch) for step in range(first, train.steps)]
         for step, batch in enumerate(prefetch(lambda key: task.batch(*key), keys), start=first):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(train, step)
-            loss_sum.add_(descend(model, optimizer, losses(batch, step), train.clip_grad_norm))
+            loss_sum.add_(descended(batch, step))
             yield step + 1
 
     return advance, optimizer, loss_sum
+
+
+def _can_split(progress: Progress | None, batch) -> bool:
+    """Whether free memory decides the pieces of a batch, and it can have more."""
+    return progress is not None and hasattr(batch, "pieces") and progress.pieces < len(batch)
 
 
 def on_gpu(task, model: nn.Module, train: Train, device: str) -> tuple[Advance, Any, Tensor] | None:

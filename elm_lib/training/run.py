@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import threading
 import time
 from collections.abc import Callable
@@ -22,10 +21,12 @@ from elm_lib.support.files import file_digest, read_or_set_aside, write_atomical
 from elm_lib.support.processes import die_with, locked
 from elm_lib.training.loop import Progress, on_gpu, step_by_step, train_loop
 from elm_lib.training.optimisation import Train
+from elm_lib.training.pieces import fewest
 
 REVISION = 1  # raise it by hand when the same settings give other results; docs/identity.md
 
 Device = Literal["cpu", "cuda"]
+ENDING_S = 60.0  # s that a former process of a run, or the lock of a node that is gone, may take to end
 _SEEDED = threading.Lock()
 
 
@@ -44,6 +45,7 @@ class Run:
     device: str = "cpu"
     threads: int = 1
     labels: dict[str, Any] = field(default_factory=dict)  # carried into the result: profile, budget, commit, ...
+    accumulate: Literal["published", "auto"] = "published"  # auto: pieces of a batch by the free memory of a GPU
     shown: bool = False  # also keep the simulation that figures show, with the prediction
 
     @property
@@ -84,7 +86,7 @@ def train_run(
     run: Run,
     parent_pid: int | None = None,
     stop: Callable[[int], bool] = lambda step: False,
-    until: float = math.inf,
+    over: Callable[[int], bool] = lambda step: False,
 ) -> None:
     """Train, select on validation, test. Writes run.folder/{result.json, curve.csv, model.safetensors, statistics.npz}.
 
@@ -93,30 +95,35 @@ def train_run(
 
     parent_pid  end when that process is gone
     stop        called with the number of steps done; True abandons the run there, as a kill would (for tests)
-    until       time (s, as `time.monotonic`) from which on the run saves a checkpoint and ends without a result
+    over        likewise; True: the run saves a checkpoint and ends without a result
+
+    Raises DataError when another process has held the run's folder for a minute: it says which.
     """
     if parent_pid:
         die_with(parent_pid)
     # Runs in threads of one process share a GPU: each has its own stream. Graphs are never captured on the default one.
     stream = torch.cuda.stream(torch.cuda.Stream()) if run.device.startswith("cuda") else nullcontext()
-    with locked(Path(run.folder)), stream:
+    with locked(Path(run.folder), ENDING_S), stream:
         if not run.is_done():
-            _train(run, Train.model_validate(run.train), stop, until)
+            _train(run, Train.model_validate(run.train), stop, over)
 
 
-def _train(run: Run, train: Train, stop: Callable[[int], bool], until: float) -> None:
+def _train(run: Run, train: Train, stop: Callable[[int], bool], over: Callable[[int], bool]) -> None:
     folder, started = Path(run.folder), time.monotonic()
     torch.set_num_threads(run.threads)
     task = task_class(run.task)(run.data, train.batch_size, run.seed, **run.options)
     with _SEEDED:  # runs in threads share torch's generator
         torch.manual_seed(run.seed)
         model = build(run.model, **task.sizes(**run.options)).to(run.device)
+    progress = Progress()
     advance, optimizer, loss_sum = on_gpu(task, model, train, run.device) or step_by_step(
-        task, model, train, run.seed, run.device
+        task, model, train, run.seed, run.device, progress if run.accumulate == "auto" else None
     )
     checkpoint = folder / "checkpoint.pt"
-    progress = Progress.restore(checkpoint, model, optimizer, run.device)
+    progress.restore(checkpoint, model, optimizer, run.device)
     before, device = progress.seconds, device_name(run.device)
+    if run.accumulate == "auto" and (progress.pieces == 0 or device not in progress.devices):
+        progress.pieces = fewest(task, model, train, run.device)
     progress.devices += [] if device in progress.devices else [device]
 
     def save_checkpoint() -> None:
@@ -133,7 +140,7 @@ def _train(run: Run, train: Train, stop: Callable[[int], bool], until: float) ->
         save=save_checkpoint,
         note=folder / "progress.json",
         stop=stop,
-        until=until,
+        over=over,
     )
     if progress.is_over(train) and not stop(progress.step):
         progress.seconds = before + time.monotonic() - started

@@ -21,7 +21,8 @@ from elm_lib.experiments.experiment import Seconds
 from elm_lib.experiments.ledger import Ledger, enter, enter_twin, shown_of, weights_of
 from elm_lib.experiments.plan import Planned, plan, without_defaults
 from elm_lib.experiments.weights import load_trained, shown_model
-from elm_lib.experiments.work import wanted_first
+from elm_lib.experiments.work import Folders, wanted_first
+from elm_lib.experiments.workspace import copy_entries
 from elm_lib.support.errors import ConfigError, DataError
 from elm_lib.training.optimisation import Train
 
@@ -221,6 +222,22 @@ def test_another_experiment_takes_over_a_run_that_means_the_same(filled, tmp_pat
     entry = Ledger(tmp_path).entry(other)
     assert entry["experiment"] == "another" and weights_of(entry)
     assert not enter_twin(planned(d_m=3), Ledger(folder), tmp_path)
+
+
+def test_a_workspace_of_dvc_shares_the_ledger_of_its_project(filled, tmp_path):
+    runs, folder, _ = filled
+    workspace = tmp_path / ".dvc/tmp/exps/standalone/tmpx"
+    workspace.mkdir(parents=True)
+    own, plain = Folders.of("smoke", workspace), Folders.of("smoke", tmp_path)
+    assert (own.runs, own.shared) == (plain.runs, plain.ledger)
+    assert own.ledger == workspace / "runs/ledger" and own.data == workspace / "data/smoke" and plain.shared is None
+    assert copy_entries(runs, folder, own.ledger) == 2
+    assert copy_entries(runs, folder, own.ledger) == 0
+    assert Ledger(own.ledger).missing(runs) == []
+    assert {path.name: path.read_bytes() for path in own.ledger.rglob("*.*")} == {
+        path.name: path.read_bytes() for path in folder.rglob("*.*")
+    }
+    assert copy_entries([planned(d_m=3)], folder, own.ledger) == 0
 
 
 def test_a_ledger_that_changes_meanwhile_or_is_damaged_fails_by_name(filled, tmp_path):

@@ -101,6 +101,12 @@ def test_loading_leaves_random_numbers_as_they_are():
         ("{timeout_min: long}", "slurm.timeout_min = 'long': must be of type int"),
         ("{timeout_min: -5}", "slurm.timeout_min = -5: must be above 0"),
         ("{cpus_per_task: 4}", "slurm.cpus_per_task: `threads`, `jobs` and `timeout_min` say it"),
+        ("{tasks_per_node: 2}", "slurm.tasks_per_node = 2: a job is one task on one node"),
+        ("{timeout_min: 2}", r"slurm.timeout_min = 2: Slurm may tell a job 150 s before its end .*: give 3 or more"),
+        ("{timeout_min: 10, slurm_signal_delay_s: 600}", "slurm.timeout_min = 10: .* give 12 or more"),
+        ("{slurm_signal_delay_s: 9.5}", "slurm.slurm_signal_delay_s = 9.5: must be of type int"),
+        ("{}, runs_per_job: 4", "runs_per_job and stage_to are for cluster: slurm"),
+        ("{}, accumulate: 4", "accumulate"),
     ],
 )
 def test_options_of_slurm_are_checked_at_loading(tmp_path, slurm, line):

@@ -60,7 +60,7 @@ def test_it_runs_without_git_in_a_folder_with_a_space_and_lets_nobody_else_write
     assert len(modes) > 6
     assert not {str(path) for path, mode in modes.items() if mode & (stat.S_IWOTH | stat.S_IWGRP)}
     (project / ".git").mkdir()
-    repro.follow_git(project)
+    repro.settle(project)
     assert "no_scm" not in (project / ".dvc/config.local").read_text()
     (project / ".git").rmdir()
 

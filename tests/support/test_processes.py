@@ -1,6 +1,7 @@
 """What is killed leaves no orphan."""
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import psutil
 import pytest
 
 from elm_lib.support import processes
+from elm_lib.support.errors import DataError
 
 
 class Ends:
@@ -47,3 +49,20 @@ def test_what_a_process_makes_is_for_its_owner_whatever_the_umask(tmp_path):
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, umask=0, env=os.environ)
     assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o755
     assert (tmp_path / "folder/file").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_folder_that_is_held_says_who_holds_it(tmp_path):
+    holding = "import sys; from pathlib import Path; from elm_lib.support.processes import locked\n"
+    holding += "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holding, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with (
+            pytest.raises(DataError, match=rf"is held by process {holder.pid} on {socket.gethostname()}, since \d+-"),
+            processes.locked(tmp_path, 0.1),
+        ):
+            pass
+        holder.communicate()
+    with processes.locked(tmp_path, 0.1):
+        pass
