@@ -53,13 +53,13 @@ def main(arguments: list[str] | None = None) -> None:
 def _not_negative(text: str) -> float:
     value = float(text)
     if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text}: give 0 or more")
+        raise argparse.ArgumentTypeError(f"{text}: give a finite number, 0 or more")
     return value
 
 
 def _whole(text: str) -> int:
     if not 1 <= int(text) <= 10_000:
-        raise argparse.ArgumentTypeError(f"{text}: give 1 or more")
+        raise argparse.ArgumentTypeError(f"{text}: give 1 to 10000")
     return int(text)
 
 

@@ -29,7 +29,7 @@ ALL = "all"  # under points: all values of an experiment
 
 def _check_points(named: Any) -> Any:
     if named != ALL and not isinstance(named, dict):
-        raise ValueError(f"give values by experiment, {{}} for none, or {ALL!r} for all of the group")
+        raise ValueError(f"give the values of each experiment, {{}} for none, or {ALL!r} for all of the group")
     return named
 
 
@@ -66,7 +66,7 @@ class Params(Strict):
     def experiment(self, name: str) -> Experiment:
         """An experiment at the published budget. Raises ConfigError for a name that params.yaml does not have."""
         if name not in self.experiments:
-            raise ConfigError(f"experiment {name!r}: params.yaml has {sorted(self.experiments)}")
+            raise ConfigError(f"experiment {name!r} is not in params.yaml, which has {sorted(self.experiments)}")
         return self.experiments[name]
 
     def group_of(self, name: str) -> str:
@@ -99,7 +99,7 @@ class Params(Strict):
         for name in (name for some in names for name in some):
             if not re.fullmatch(r"[A-Za-z]\w{0,79}", name, re.ASCII):
                 raise ValueError(
-                    f"experiments: {name!r} names files and folders: letters, digits and _, a letter first"
+                    f"experiments: {name!r} names files and folders: use letters, digits and _, starting with a letter"
                 )
         return self
 
@@ -124,7 +124,7 @@ def _faults(params: Params, limits: Profile) -> Iterator[str]:
     for key, entries in (("points", limits.points), ("caps", limits.caps)):
         differ = set(entries) ^ set(params.groups)
         if differ:
-            yield f"{key}: every group, {{}} if it has none, and no other: {sorted(differ)} is missing or unknown"
+            yield f"{key}: {sorted(differ)} is missing or unknown: list every group ({{}} if it has none) and no other"
     for group, caps in limits.caps.items():
         known = params.groups[group].experiments
         for name, cap in caps.items():

@@ -43,7 +43,7 @@ def _check_train_keys(train: dict[str, Any]) -> dict[str, Any]:
 
 def _check_different(values: list[Any]) -> list[Any]:
     if not values or twice(values):
-        raise ValueError("give at least one, none twice")
+        raise ValueError("give at least one value, and none twice")
     return values
 
 
@@ -77,10 +77,10 @@ class Experiment(Strict):
     @model_validator(mode="after")
     def _vary_is_known(self):
         if (self.vary in self.model) == (self.vary in self.task):
-            raise ValueError(f"vary: {self.vary!r} must be an argument of model or of task, of one alone")
+            raise ValueError(f"vary: {self.vary!r} must be an argument of model or of task, and not of both")
         strange = set(self.each) - set(map(str, self.values))
         if strange:
-            raise ValueError(f"each: {sorted(strange)} is none of values = {self.values}")
+            raise ValueError(f"each: {sorted(strange)} is not among values = {self.values}")
         return self
 
     def model_at(self, value: Any) -> dict[str, Any]:
@@ -108,15 +108,15 @@ class Group(Strict):
     @classmethod
     def _lay_experiments_on_shared(cls, group: Any) -> Any:
         if not isinstance(group, dict) or "data" not in group:
-            raise ValueError("a group has `data`, `shared` and its experiments by name")
+            raise ValueError("a group needs the key `data`, beside `shared` and the names of its experiments")
         shared, own = group.get(SHARED, {}), {k: v for k, v in group.items() if k not in ("data", SHARED)}
         if not isinstance(shared, dict) or not isinstance(shared.get("neuron", {}), dict) or "model" in shared:
             raise ValueError(
-                "shared: give keys of an experiment, and for its `model` a `neuron` with the arguments of the ELMs"
+                "shared: give keys of an experiment, but in place of `model` a `neuron` with the arguments of the ELMs"
             )
         again = [name for name, entry in own.items() if isinstance(entry, dict) and {"data", "neuron"} & set(entry)]
         if again:
-            raise ValueError(f"{again}: `data` stands at the group alone, `neuron` under its `shared` alone")
+            raise ValueError(f"{again}: move `data` to the group, and `neuron` to the group's `shared`")
         experiments = {k: _whole(group["data"], shared, v) if isinstance(v, dict) else v for k, v in own.items()}
         return {"data": group["data"], "experiments": experiments}
 

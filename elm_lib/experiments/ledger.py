@@ -182,8 +182,8 @@ def _read(path: Path) -> dict[str, Any]:
         return entry
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{path} is no entry ({type(error).__name__}: {error}): take it from git again, or delete it and train "
-            "the run again"
+            f"{path} is no entry of the ledger ({type(error).__name__}: {error}): take it from git again, or delete it "
+            "and train the run again"
         ) from None
 
 

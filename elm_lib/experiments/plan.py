@@ -141,7 +141,7 @@ def plan(params: Params, profile: str, groups: list[str] | None = None, *, data:
     """
     unknown = sorted(set(groups or []) - set(params.groups))
     if unknown:
-        raise ConfigError(f"params.yaml has no group {unknown}: choose of {sorted(params.groups)}")
+        raise ConfigError(f"params.yaml has no group {unknown}: choose from {sorted(params.groups)}")
     planned = []
     for group in groups or params.groups:
         for name in params.groups[group].experiments:

@@ -46,7 +46,10 @@ class Runner(Strict):
         if self.slurm:
             _check_slurm(self.slurm)
         if self.cluster != "slurm" and (self.runs_per_job > 1 or self.stage_to is not None):
-            raise ValueError("runs_per_job and stage_to are for cluster: slurm; `threads` has `jobs` runs in a process")
+            raise ValueError(
+                "runs_per_job and stage_to are for cluster: slurm only: with cluster: threads, `jobs` sets how many "
+                "runs share the process"
+            )
         return self
 
 
@@ -59,7 +62,7 @@ def _check_slurm(options: dict[str, Any]) -> None:
     known = {*types, *(f"slurm_{name}" for name in SlurmExecutor._valid_parameters())}
     for name, value in options.items():
         if name in OTHER_KEYS:
-            raise ValueError(f"slurm.{name}: `threads`, `jobs` and `timeout_min` say it")
+            raise ValueError(f"slurm.{name}: give `threads`, `jobs` or `timeout_min` instead")
         if name in ONE_TASK and value != 1:
             raise ValueError(f"slurm.{name} = {value!r}: a job is one task on one node, so leave it out")
         if name not in known:
@@ -73,6 +76,6 @@ def _check_slurm(options: dict[str, Any]) -> None:
     need = options.get("slurm_signal_delay_s", SIGNAL_S) + EARLY_S  # s
     if 60 * options.get("timeout_min", math.inf) <= need:
         raise ValueError(
-            f"slurm.timeout_min = {options['timeout_min']}: Slurm may tell a job {need} s before its end "
-            f"(slurm_signal_delay_s + {EARLY_S} s), so nothing is done: give {need // 60 + 1} or more"
+            f"slurm.timeout_min = {options['timeout_min']}: Slurm may signal a job {need} s before its end "
+            f"(slurm_signal_delay_s + {EARLY_S} s), so no time is left to train: give {need // 60 + 1} or more"
         )

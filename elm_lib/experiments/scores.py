@@ -30,7 +30,7 @@ def check_scores(where: str, scores: Mapping[str, Any]) -> None:
             raise DataError(f"{where}: {name} = {value!r} is no number: take the file from git again, or train again")
         if math.isinf(value) or value < low - ROUNDING or value > high + ROUNDING:
             raise DataError(
-                f"{where}: {name} = {value!r} cannot be, it lies from {low:g} to {high:g}: take the file from git "
+                f"{where}: {name} = {value!r} is not between {low:g} and {high:g}: take the file from git "
                 "again, or delete it and train the run again"
             )
 

@@ -128,7 +128,7 @@ class _Watch:
                 ids = [job.job_id for job in self._executor(home, name).map_array(self._task(), now)]
             except RuntimeError as error:  # submitit's errors are such
                 shutil.rmtree(home, ignore_errors=True)
-                raise SubmissionError(f"Slurm takes no jobs: {' '.join(str(error).split())}") from None
+                raise SubmissionError(f"Slurm refuses the jobs: {' '.join(str(error).split())}") from None
             write_json(home / NOTE, {"name": name, "runs": names, "jobs": dict(zip(ids, names))})
         for id, several in zip(ids, now):
             self._add(id, home, several)
@@ -193,7 +193,7 @@ class _Watch:
                 return [_ended(work, run, reasons[name_of(run)]) for run in work.runs]
             if _for(work) < VISIBLE_S:
                 return None
-            return [Ended(run, f"its job says that it is done, and {run.result} is not there") for run in work.runs]
+            return [Ended(run, f"its job reports that it is done, but {run.result} is missing") for run in work.runs]
         if not is_gone:
             work.gone_at = None
             return None

@@ -39,12 +39,12 @@ def load_trained(path: str | Path) -> nn.Module:
         raise DataError(f"{weights} is missing: the weights of this run were not kept; train it again to have them")
     image = weights.read_bytes()
     if hashlib.sha256(image).hexdigest() != entry["weights"]["sha256"]:
-        raise DataError(f"{weights} is not the file that {path.name} names (sha256): take both from one commit")
+        raise DataError(f"{weights}: its sha256 is not the one in {path.name}: take both files from one commit")
     meaning = entry["meaning"]
     now = revisions(meaning["model"], meaning["task"])
     if now != meaning["revisions"]:
         raise DataError(
-            f"{path} is of revisions {meaning['revisions']}, this code of {now}: take the commit that made it, "
+            f"{path} was made with revisions {meaning['revisions']}, this code has {now}: use the commit that made it, "
             f"{entry['made']['commit']}"
         )
     model = build(meaning["model"], **task_class(meaning["task"]).sizes(**meaning["options"]))

@@ -66,7 +66,7 @@ def choose(
     if not 0 <= burn_in < window <= most:
         raise DataError(
             f"window_ms = {window * step:g}, burn_in_ms = {burn_in * step:g}: the burn-in must be shorter than the "
-            f"window, the window at most {most * step:g} ms with these trials"
+            f"window, and the window at most {most * step:g} ms with these trials"
         )
     entry = _neuron(recording, window, (model or {}).get("kind")) | (model or {})
     check_types(entry)
@@ -78,7 +78,7 @@ def choose(
         first = error.errors()[0]
         raise ConfigError(f"train: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     if training.accumulate > 1:
-        raise ConfigError(f"train: accumulate = {training.accumulate}: a fit takes a batch at once, leave it out")
+        raise ConfigError(f"train: accumulate = {training.accumulate}: a fit does not split batches, so leave it out")
     return Choices(window, burn_in, entry, training)
 
 

@@ -121,11 +121,11 @@ def _recording(inputs, voltage, spikes, dt_ms, signs, delta_t) -> Recording:
         nwb = Path(inputs).suffix == ".nwb"
         extra = [name for name, value in (given if nwb else given | {"delta_t": delta_t}).items() if value is not None]
         if extra:
-            raise TypeError(f"{inputs} says it itself: leave out {', '.join(extra)}")
+            raise TypeError(f"fit: the file {inputs} sets this itself: leave out {', '.join(extra)}")
         return read_trials(**read_nwb(inputs), delta_t=delta_t) if nwb else read_simulations(inputs)
     missing = [name for name in ("voltage", "dt_ms", "signs") if given[name] is None]
     if missing:
-        raise TypeError(f"fit: give {', '.join(missing)} too, or the name of a file alone")
+        raise TypeError(f"fit: arrays also need {', '.join(missing)}: give them, or give only the name of a file")
     return read_trials(inputs, **given, delta_t=delta_t)
 
 

@@ -97,7 +97,7 @@ def load_fit(path: str | Path) -> Fitted:
             settings = json.loads((file.metadata() or {})[NAME])
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
         if settings["version"] != VERSION:
-            raise DataError(f"{path}: version {settings['version']}, this code reads {VERSION}: fit again")
+            raise DataError(f"{path}: has version {settings['version']}, but this code reads {VERSION}: fit again")
         with torch.random.fork_rng(devices=[]):  # to build a neuron draws weights
             neuron = build(settings["model"], **Task.sizes(**settings["options"]))
         neuron.load_state_dict(weights)

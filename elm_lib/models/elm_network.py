@@ -118,9 +118,9 @@ class ELMNetwork(Recurrent):
         given = {} if tau_r is None else {"tau_r": tau_r}
         neuron_init.check_scales(0.0 if w_s is None else w_s, delta_t=delta_t, lambda_=lambda_, **given)
         if recurrent is not None and not 0 <= recurrent < 1:
-            raise ValueError(f"recurrent={recurrent}: a probability, at least 0 and below 1, or None")
+            raise ValueError(f"recurrent={recurrent}: a probability must be at least 0 and below 1, or None")
         if read_out == "neurons" and d_o is None:
-            raise ValueError("read_out='neurons' needs d_o, the number of those neurons")
+            raise ValueError("read_out='neurons' needs d_o, the number of read-out neurons")
         self.input_size, self.num_neurons, self.num_layers, self.d_m, self.d_o = (
             input_size,
             num_neurons,
@@ -254,7 +254,7 @@ class ELMNetwork(Recurrent):
 
     def _check_forward(self, what: str) -> None:
         if self.bidirectional:
-            raise ValueError(f"{what} has no end to read back from: build the network with bidirectional=False")
+            raise ValueError(f"{what} cannot run backward from its end: build the network with bidirectional=False")
 
     def _in_graph(self, x: Any, lengths: Any) -> bool:
         return torch.compiler.is_exporting()
@@ -272,7 +272,7 @@ class ELMNetwork(Recurrent):
         self, x: Tensor | Spikes, s_0: Tensor, m_0: Tensor, lengths: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         if torch.jit.is_tracing():
-            raise TypeError("a network of neurons is no TorchScript: export it to .pt2 or .onnx")
+            raise TypeError("a network of neurons has no TorchScript form: export it to .pt2 or .onnx")
         if torch.compiler.is_exporting():
             return self._scanned(cast(Tensor, x), s_0, m_0)
         if self.input_masks is not None and self.training:

@@ -10,7 +10,7 @@ from elm_lib.datasets.recorded.nwb import read_nwb
 from elm_lib.datasets.recorded.trials import read_trials
 from elm_lib.support.errors import DataError
 
-pynwb = pytest.importorskip("pynwb", reason="pip install 'elm-lib[nwb]'")
+pynwb = pytest.importorskip("pynwb", reason="pip install '.[nwb]'")
 
 SIGNS = np.array([1, -1, 1])
 STEP_S = 5e-4

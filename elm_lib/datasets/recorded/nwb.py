@@ -5,7 +5,7 @@
     units         a row each synapse: its spike_times, and in the column `sign` +1 excitatory or -1 inhibitory. A row of
                   sign 0 has the output spikes of the recorded neuron; without it they are upward crossings of -20 mV
 
-NWB has times in s and voltages in V. Needs `pip install 'elm-lib[nwb]'`.
+NWB has times in s and voltages in V. Needs `pip install '.[fit,nwb]'`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def read_nwb(path: str | Path, *, series: str | Sequence[str] | None = None) -> 
     try:
         from pynwb import NWBHDF5IO
     except ImportError:
-        raise DataError(f"{path}: to read NWB files, pip install 'elm-lib[nwb]'") from None
+        raise DataError(f"{path}: to read NWB files, call pip install '.[fit,nwb]' in the folder of the project") from None
     path = Path(path)
     if not path.is_file():
         raise DataError(f"{path}: no such file")
@@ -46,7 +46,9 @@ def read_nwb(path: str | Path, *, series: str | Sequence[str] | None = None) -> 
         raise DataError(f"{path}: pynwb cannot read it ({reason}): check it with `pynwb-validate`") from None
     steps = np.array([step for _, step, _ in sweeps])
     if np.ptp(steps) > REGULAR * steps.min():
-        raise DataError(f"{path}: trials are sampled every {steps.min():g} to {steps.max():g} s: give one step for all")
+        raise DataError(
+            f"{path}: sampling steps differ, from {steps.min():g} to {steps.max():g} s: resample all at one"
+        )
     ends = [start + len(volts) * step for start, step, volts in sweeps]
     starts = [start for start, _, _ in sweeps]
     return {
@@ -62,14 +64,16 @@ def _units(path: Path, units: Any) -> tuple[np.ndarray, list[np.ndarray], np.nda
     """Signs and spike times (s) of the synapses, and output spikes (s)."""
     if units is None or SIGN not in units.colnames or "spike_times" not in units.colnames:
         raise DataError(
-            f"{path}: needs a table `units` with spike_times and a column `{SIGN}`: a row each synapse, +1 excitatory "
-            "or -1 inhibitory, and 0 for the recorded neuron"
+            f"{path}: needs a table `units` with spike_times and a column `{SIGN}`: give one row for each synapse, "
+            "with +1 if it is excitatory and -1 if it is inhibitory, and 0 for the recorded neuron"
         )
     signs = np.asarray(units[SIGN][:], np.float64)
     trains = [np.asarray(units["spike_times"][k], np.float64) for k in range(len(units))]
     own = np.flatnonzero(signs == 0)
     if len(own) > 1:
-        raise DataError(f"{path}: units {own.tolist()} have {SIGN} 0: one recorded neuron alone can be fitted")
+        raise DataError(
+            f"{path}: units {own.tolist()} have {SIGN} 0, which marks the recorded neuron: only one unit can have it"
+        )
     kept = np.flatnonzero(signs != 0)
     return signs[kept], [trains[k] for k in kept], trains[own[0]] if len(own) else None
 
@@ -84,7 +88,7 @@ def _sweeps(path: Path, file: Any, names: Sequence[str] | None) -> list[tuple[fl
     if not names or set(names) - set(there):
         raise DataError(
             f"{path}: no soma voltage {list(names) or 'as CurrentClampSeries'} in acquisition, which has "
-            f"{sorted(there)}: name it, read_nwb(path, series=..)"
+            f"{sorted(there)}: name it in data = read_nwb(path, series=NAME), then call elm_lib.fit(**data)"
         )
     found = sorted((_series(path, name, there[name]) for name in names), key=lambda sweep: sweep[0])
     if file.trials is None:
@@ -96,7 +100,10 @@ def _sweeps(path: Path, file: Any, names: Sequence[str] | None) -> list[tuple[fl
             if 0 <= a < b <= len(volts):
                 cut.append((first + a * step, step, volts[a:b]))
     if not cut:
-        raise DataError(f"{path}: none of its {len(file.trials)} trials lies within {list(names)}: check their times")
+        raise DataError(
+            f"{path}: none of its {len(file.trials)} trials lies within the voltage {list(names)}: check start_time "
+            "and stop_time"
+        )
     return cut
 
 
@@ -109,7 +116,7 @@ def _series(path: Path, name: str, series: Any) -> tuple[float, float, np.ndarra
     times = np.asarray(series.timestamps[:], np.float64)
     steps = np.diff(times)
     if len(steps) < 1 or np.ptp(steps) > REGULAR * steps.mean():
-        raise DataError(f"{path}: acquisition/{name} has irregular timestamps: resample it at one step")
+        raise DataError(f"{path}: acquisition/{name} has irregular timestamps: resample it at equal steps")
     return float(times[0]), float(steps.mean()), volts
 
 

@@ -111,7 +111,7 @@ def prepare(
     Fewer than ten trials are cut into pieces first. Raises DataError where too little is there.
     """
     if held_out is not None and not set(held_out) < set(range(len(recording))):
-        raise DataError(f"held_out = {held_out}: give some of the trials 0..{len(recording) - 1}, not all")
+        raise DataError(f"held_out = {held_out}: choose some of the trials 0 to {len(recording) - 1}, not all")
     pieces, trial = _cut(recording, window)
     spikes = np.add.reduceat(pieces.spike, pieces.first[:-1], dtype=np.int64)
     shuffled = np.random.default_rng(seed).permutation(len(pieces))
@@ -125,8 +125,8 @@ def prepare(
     part[_spread(rest, 0.65)] = VALID
     if len(rest) < LEAST - 1:
         raise DataError(
-            f"{len(pieces)} trials of at least {window * recording.delta_t:g} ms: at least {LEAST} are needed, to "
-            "train, validate and test; record more"
+            f"{len(pieces)} trials of at least {window * recording.delta_t:g} ms are too few for training, validation "
+            f"and test: give at least {LEAST}"
         )
     rows = np.repeat(part == TRAIN, pieces.durations)
     if not pieces.spike[rows].any():

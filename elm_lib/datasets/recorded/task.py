@@ -55,7 +55,7 @@ class Task:
         self.window, self.burn_in = window, burn_in
         recording = self.data.recording
         if recording.n_synapses != n_synapses:
-            raise ConfigError(f"task.n_synapses = {n_synapses}: {path} has {recording.n_synapses}")
+            raise ConfigError(f"task.n_synapses = {n_synapses}, but {path} has {recording.n_synapses} synapses")
         row_ptr, channel, value = map(torch.from_numpy, (recording.row_ptr, recording.channel, recording.value))
         self._x = Spikes(row_ptr, channel, value, (1, len(recording.spike), n_synapses))
         capped = np.minimum(recording.voltage, np.float32(self.data.cap_mv))

@@ -43,7 +43,7 @@ def read_trials(
     A single trial may be given without the outer list. Raises DataError for data that cannot be right.
     """
     if not FINEST_MS < dt_ms <= COARSEST_MS:
-        raise DataError(f"dt_ms = {dt_ms:g}: no sampling step in ms, which lies between 0.001 and 20: give it in ms")
+        raise DataError(f"dt_ms = {dt_ms:g}: a sampling step must be above 0.001 and at most 20 ms: give it in ms")
     delta_t = max(STEP_MS, float(dt_ms)) if delta_t is None else float(delta_t)
     if not dt_ms <= delta_t <= COARSEST_MS:
         raise DataError(f"delta_t = {delta_t:g} ms: give a step from dt_ms = {dt_ms:g} to {COARSEST_MS:g} ms")
@@ -51,7 +51,10 @@ def read_trials(
         inputs, voltage, spikes = [inputs], [voltage], None if spikes is None else [spikes]
     if not len(voltage) or len(inputs) != len(voltage) or (spikes is not None and len(spikes) != len(voltage)):
         n = "none" if spikes is None else len(spikes)
-        raise DataError(f"trials: {len(inputs)} of inputs, {len(voltage)} of voltage, {n} of spikes: give as many each")
+        raise DataError(
+            f"trials: {len(inputs)} of inputs, {len(voltage)} of voltage, {n} of spikes: give the same number of each, "
+            "at least one"
+        )
     volts = [_numbers(v, f"voltage of trial {k}", dt_ms) for k, v in enumerate(voltage)]
     _check_voltage(volts)
     sign = np.asarray(signs, np.float32).ravel()
@@ -64,7 +67,7 @@ def read_trials(
         remedy = f"the voltage never crosses {CROSSED_MV:g} mV upward: give the times of the output spikes"
     else:
         out = [_times(t, f"output spikes of trial {k}", durations[k]) for k, t in enumerate(spikes)]
-        remedy = "without one, nothing can be learned of them: drive the neuron harder"
+        remedy = "spikes cannot be learned without examples, so drive the neuron harder"
     _check_unit("inputs", [times for _, times in events], durations)
     _check_unit("spikes", out, durations)
     if not any(map(len, out)):
@@ -148,7 +151,7 @@ def _numbers(values: Any, what: str, dt_ms: float) -> np.ndarray:
     wrong = ~np.isfinite(values)
     if wrong.any():
         raise DataError(
-            f"{what} is {values[wrong][0]} at {dt_ms * int(np.argmax(wrong)):g} ms: leave the trial out, or mend it"
+            f"{what} is {values[wrong][0]} at {dt_ms * int(np.argmax(wrong)):g} ms: leave the trial out, or correct it"
         )
     return values
 
