@@ -32,7 +32,8 @@ def read_nwb(path: str | Path, *, series: str | Sequence[str] | None = None) -> 
     try:
         from pynwb import NWBHDF5IO
     except ImportError:
-        raise DataError(f"{path}: to read NWB files, call pip install '.[fit,nwb]' in the folder of the project") from None
+        remedy = "call pip install '.[fit,nwb]' in the folder of the project"
+        raise DataError(f"{path}: to read NWB files, {remedy}") from None
     path = Path(path)
     if not path.is_file():
         raise DataError(f"{path}: no such file")
