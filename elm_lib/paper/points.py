@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,8 +89,20 @@ def table_of(runs: Runs, experiment: str) -> pd.DataFrame:
     """
     types = {name: bool if name == "diverged" else object for name in RUN_COLUMNS}
     if experiment in runs:
-        return check_runs(runs[experiment])
+        return _once_checked(runs[experiment])
     return pd.DataFrame({k: pd.Series(dtype=v) for k, v in types.items()})
+
+
+_checked: dict[int, weakref.ref[pd.DataFrame]] = {}
+
+
+def _once_checked(runs: pd.DataFrame) -> pd.DataFrame:
+    """The same table. It is checked at its first use: a report asks for each table hundreds of times."""
+    known = _checked.get(id(runs))
+    if known is None or known() is not runs:
+        check_runs(runs)
+        _checked[id(runs)] = weakref.ref(runs)
+    return runs
 
 
 def points(runs: Runs, experiment: str, size) -> dict[float, Point]:
