@@ -79,7 +79,7 @@ def learning(curves: pd.DataFrame, label: str) -> Figure:
     for axis in axes[:, 0]:
         axis.set_ylabel("validation accuracy (%)")
     for axis in axes.flat[max(0, len(tasks) - 4) : len(tasks)]:
-        axis.set_xlabel("published training (%)")
+        axis.set_xlabel("training (%)")
     lines = {model: {"color": colour, "linewidth": 2.5} for model, colour in LEARNERS.items()}
     style.legend(figure, more=lines | {"published test accuracy": {"alpha": 0.35}, "chance": style.LOOKS["chance"]})
     style.origin(figure, label)
