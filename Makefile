@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 REFERENCE := results/reference/laptop.csv
 PROFILE ?= desk
 
-.PHONY: repro paper open test lab bench freeze lock clean
+.PHONY: repro paper open test pytest nbval lab bench freeze lock clean
 
 $(VENV)/.installed: requirements.txt requirements-torch.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is too old: Python 3.11 or later is needed (make PYTHON=python3.12 ...)"; exit 1; }
@@ -39,7 +39,13 @@ test: $(VENV)/.installed
 	ruff format --check .
 	ruff check .
 	mypy
+	@$(MAKE) --no-print-directory -j 2 pytest nbval
+
+# both at once: the last test file keeps one core alone for minutes
+pytest:
 	pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+nbval:
 	cd notebooks && pytest --nbval --nbval-kernel-startup-timeout 600 --nbval-cell-timeout 3600
 
 lab: $(VENV)/.installed

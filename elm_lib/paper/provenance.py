@@ -32,6 +32,7 @@ SOURCES: dict[str, dict[str, str]] = {
         "generated": "made here by the published recipe",
         "generated, shortened": "made here by the published recipe, with shorter sequences",
         "stand-in": "other data of the same kind, whose scores cannot be compared with published ones",
+        "scikit-learn": "small pictures of handwritten digits, which are real and not of the paper",
     },
 }
 

@@ -1,6 +1,7 @@
 """What the notebook `explore` computes, and its controls without ipywidgets."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -16,7 +17,12 @@ from elm_lib.simulate.cell.densities import APICAL
 
 pytest_plugins = ["simulate_fixtures"]
 ROOT = Path(__file__).resolve().parents[2]
-(WEIGHTS,) = (ROOT / "results/ledger/neuronio/neuronio_branch_elm").glob("*.safetensors")
+# of the default size, trained to the end
+(WEIGHTS,) = (
+    path.with_suffix(".safetensors")
+    for path in (ROOT / "results/ledger/neuronio/neuronio_branch_elm").glob("*.json")
+    if (entry := json.loads(path.read_text()))["size"] == 20 and entry["budget"] == 1 and entry["seed"] == 0
+)
 
 
 @pytest.fixture(scope="module")
