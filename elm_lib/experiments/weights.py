@@ -52,6 +52,19 @@ def load_trained(path: str | Path) -> nn.Module:
     return model.eval()
 
 
+def fullest_trained(folder: str | Path, size: Any) -> Path:
+    """The ledger entry (its .json) of an experiment at a value of `vary` whose weights had the most training.
+
+    folder   of the experiment, such as results/ledger/neuronio/neuronio_branch_elm
+    Raises DataError where there are no weights of that size.
+    """
+    entries = [path for path in sorted(Path(folder).glob("*.json")) if path.with_suffix(".safetensors").is_file()]
+    budgets = {path: entry["budget"] for path in entries if (entry := json.loads(path.read_text()))["size"] == size}
+    if not budgets:
+        raise DataError(f"{folder}: no weights of size {size!r}: take the folder from git, or train this size")
+    return max(budgets, key=lambda path: budgets[path])
+
+
 def shown_model(planned: list[Planned], ledger: Ledger) -> tuple[nn.Module | None, dict[str, np.ndarray] | None]:
     """The model that Figures 2a, 4b and S9 show, and the simulation that they show with its prediction.
 

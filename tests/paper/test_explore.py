@@ -1,7 +1,6 @@
 """What the notebook `explore` computes, and its controls without ipywidgets."""
 
 import importlib.util
-import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from elm_lib.experiments.weights import load_trained
+from elm_lib.experiments.weights import fullest_trained, load_trained
 from elm_lib.neuron import ELM
 from elm_lib.paper import explore
 from elm_lib.paper.figures import explore as figures
@@ -17,17 +16,12 @@ from elm_lib.simulate.cell.densities import APICAL
 
 pytest_plugins = ["simulate_fixtures"]
 ROOT = Path(__file__).resolve().parents[2]
-# of the default size, trained to the end
-(WEIGHTS,) = (
-    path.with_suffix(".safetensors")
-    for path in (ROOT / "results/ledger/neuronio/neuronio_branch_elm").glob("*.json")
-    if (entry := json.loads(path.read_text()))["size"] == 20 and entry["budget"] == 1 and entry["seed"] == 0
-)
+WEIGHTS = fullest_trained(ROOT / "results/ledger/neuronio/neuronio_branch_elm", 20)
 
 
 @pytest.fixture(scope="module")
 def model():
-    return load_trained(WEIGHTS.with_suffix(".json"))
+    return load_trained(WEIGHTS)
 
 
 @pytest.fixture(scope="module")
