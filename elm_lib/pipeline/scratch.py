@@ -10,7 +10,7 @@ from pathlib import Path
 from elm_lib.support.files import write_text
 from elm_lib.support.processes import locked
 
-ROOT = Path("scratch")
+ROOT, PARAMS = Path("scratch"), Path("../params.yaml")  # from the folder of notebooks
 
 
 def ensure(root: str | Path, *stages: str) -> None:
@@ -37,7 +37,9 @@ def _make(root: str | Path, kind: str, name: str) -> None:
         ensure(root, f"download@{name}")
         _run(f"preprocess_{name}")
     else:
-        ensure(root, f"preprocess@{name.split('_')[0]}")
+        from elm_lib.experiments import config  # slow, and of use here alone
+
+        ensure(root, f"preprocess@{config.load(PARAMS).groups[name].data}")
         _run("train", f"train_{name}", group=name)
 
 
