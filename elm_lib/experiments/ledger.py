@@ -265,6 +265,13 @@ def enter(planned: Planned, folder: str | Path, ledger: str | Path, commit: str)
     return path
 
 
+def copy_beside(key: str, source: Path, target: Path) -> None:
+    """Copy what lies beside an entry from one folder to another: statistics, weights, the simulation that is shown."""
+    for name in (f"{key}.npz", f"{key}_shown.npz", f"{key}.safetensors"):
+        if (source / name).is_file():
+            write_atomically(target / name, (source / name).read_bytes())
+
+
 def enter_twin(planned: Planned, ledger: Ledger, target: str | Path) -> bool:
     """Enter a planned run that another experiment has done: the same key, so the same run. Returns whether there was
     one."""
@@ -273,9 +280,7 @@ def enter_twin(planned: Planned, ledger: Ledger, target: str | Path) -> bool:
         return False
     twin = max(twins, key=lambda entry: (shown_of(entry) is not None, weights_of(entry) is not None))
     path = Path(target) / planned.group / planned.experiment / f"{planned.key}.json"
-    for name in (f"{planned.key}.npz", f"{planned.key}_shown.npz", f"{planned.key}.safetensors"):
-        if twin["path"].with_name(name).is_file():
-            write_atomically(path.with_name(name), twin["path"].with_name(name).read_bytes())
+    copy_beside(planned.key, twin["path"].parent, path.parent)
     own = {name: getattr(planned, name) for name in ("group", "experiment", "vary", "size", "budget")}
     write_text(path, json.dumps({name: own.get(name, twin[name]) for name in twin if name != "path"}, indent=1) + "\n")
     return True

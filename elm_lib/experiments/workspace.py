@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from elm_lib.experiments.ledger import copy_beside
 from elm_lib.experiments.plan import Planned
 from elm_lib.support.files import write_atomically
 
@@ -34,8 +35,7 @@ def copy_entries(planned: Iterable[Planned], source: Path, target: Path) -> int:
         folder = Path(one.group) / one.experiment
         entry = f"{one.key}.json"
         if (source / folder / entry).is_file() and not (target / folder / entry).exists():
-            for name in (f"{one.key}.npz", f"{one.key}_shown.npz", f"{one.key}.safetensors", entry):
-                if (source / folder / name).is_file():
-                    write_atomically(target / folder / name, (source / folder / name).read_bytes())
+            copy_beside(one.key, source / folder, target / folder)
+            write_atomically(target / folder / entry, (source / folder / entry).read_bytes())
             copied += 1
     return copied

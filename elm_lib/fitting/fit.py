@@ -28,7 +28,7 @@ from elm_lib.models.registry import completed
 from elm_lib.support.errors import DataError
 from elm_lib.support.processes import progress
 from elm_lib.training.optimisation import Train
-from elm_lib.training.run import Run, pick_device, read_result, train_run
+from elm_lib.training.run import Run, pick_device, read_result, threads_as_before, train_run
 
 TASK = "recorded"
 
@@ -139,8 +139,7 @@ def _train(run: Run) -> None:
     """Train, with a progress bar; what is done already is not done again. Leaves torch's number of threads alone."""
     if run.is_done():
         return
-    threads = torch.get_num_threads()
-    with progress(Train.model_validate(run.train).steps, "fit", "step") as bar:
+    with threads_as_before(), progress(Train.model_validate(run.train).steps, "fit", "step") as bar:
 
         def told(done: int) -> bool:
             if bar.n == 0:
@@ -148,10 +147,7 @@ def _train(run: Run) -> None:
             bar.update(done - bar.n)
             return False
 
-        try:
-            train_run(run, stop=told)
-        finally:
-            torch.set_num_threads(threads)
+        train_run(run, stop=told)
 
 
 def _write(run: Run, path: Path, meaning: dict[str, Any], data: Prepared) -> None:

@@ -14,8 +14,13 @@ from elm_lib.kernels.optional import there
 
 def scan(a: Tensor, x: Tensor, backwards: bool = False) -> Tensor:
     """h_1 ... h_T; `backwards`, from the last step to the first: a complex (P,), x (B, T, 2 P) -> (B, T, 2 P)."""
-    kind = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and torch.is_complex(a)
-    if kind and not transformed() and in_memory(x) and there("numba"):
+    if (
+        x.device.type == "cpu"
+        and x.dtype in (torch.float32, torch.float64)
+        and not transformed()
+        and in_memory(x)
+        and there("numba")
+    ):
         return _Compiled.apply(a.real, a.imag, x, backwards)
     z = torch.complex(*x.chunk(2, -1))
     h = by_doubling(a, z.flip(1)).flip(1) if backwards else by_doubling(a, z)

@@ -51,7 +51,7 @@ class LSTM(nn.Module):
             x = x.check(w_ih.dtype)
         elif not self.batch_first:
             x = x.transpose(0, 1)
-        p = (project(x, w_ih.T) + bias).to(w_hh.dtype).transpose(0, 1)  # (T, B, 4 n)
+        p = project(x, w_ih.T, bias).to(w_hh.dtype).transpose(0, 1)  # (T, B, 4 n)
         h, c = (part[0] for part in state) if state else (p.new_zeros(p.shape[1], self.hidden_size) for _ in range(2))
         h_all, c = lstm.cell(p, h, c, None if masks is None else masks.draw(h.shape, h), w_hh)
         return (h_all.transpose(0, 1) if self.batch_first else h_all), (h_all[-1:], c[None])
@@ -64,7 +64,7 @@ class LSTM(nn.Module):
         """The same cell, its input projected by gather and sum first: nn.LSTM then reads the four gates one to one."""
         n, batch = self.hidden_size, x.shape[0]
         w_ih, w_hh, bias = self.weights()
-        gates = project(x, w_ih.T) + bias  # (B, T, 4 n)
+        gates = project(x, w_ih.T, bias)  # (B, T, 4 n)
         state = state or (gates.new_zeros(1, batch, n), gates.new_zeros(1, batch, n))
         weights = [torch.eye(4 * n, dtype=gates.dtype, device=gates.device), w_hh]
         h, h_n, c_n = torch._VF.lstm(gates, state, weights, False, 1, 0.0, self.training, False, True)

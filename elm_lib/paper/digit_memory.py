@@ -26,7 +26,7 @@ from elm_lib.experiments.weights import load_trained
 from elm_lib.models.registry import build
 from elm_lib.support import manifest
 from elm_lib.support.files import write_atomically, write_json
-from elm_lib.training.run import Run, read_result, train_run
+from elm_lib.training.run import Run, read_result, threads_as_before, train_run
 
 GROUP, EXPERIMENT = "shd_adding", "shd_adding_elm"
 SEED = 1
@@ -110,11 +110,8 @@ def _small(words: Path, work: Path, steps: int) -> Listener:
     model = SMALL | {"delta_t": float(BIN_MS)}
     key = digest({"model": model, "train": train, "options": options, "words": words.name})[:KEY_LENGTH]
     run = Run("explore", "shd", model, train, SEED, str(words), str(work / key), options)
-    threads = torch.get_num_threads()
-    try:
+    with threads_as_before():
         train_run(run)
-    finally:
-        torch.set_num_threads(threads)
     result = read_result(run.result)["result"]
     neuron = build(model, **Task.sizes(**options))
     neuron.load_state_dict(load_file(Path(run.folder) / "model.safetensors"))

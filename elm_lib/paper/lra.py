@@ -55,6 +55,7 @@ CHANCE = 50.0  # of what fails in Table 1
 CHANCES = dict.fromkeys(TASKS, CHANCE) | {"image": 10.0, "listops": 17.0, "digits": 10.0}
 # a question of ours: models on a small real task of 64 steps
 DIGITS = "digits"
+TITLES = TASKS | {DIGITS: "Digits"}
 SMALL = {"ELM": "digits_elm", "LSTM": "digits_lstm", "Chrono-LSTM": "digits_chrono", "S5": "digits_s5"}
 SOLVED_DIGITS = 90.0  # percent
 TOLERANCE = 1.0  # points: Table 1 has no sizes between which to tell; the standard error of 2,000 test samples is 1.1
@@ -221,7 +222,9 @@ def learning(runs: Runs) -> pd.DataFrame:
         experiment, _, size, _, _ = ABLATIONS[table]
         lines = published_ablation(table).set_index(size).test_published
         named += [(model, TASKS["pathfinder"], experiment, value, CHANCE, lines[value]) for value in lines.index]
-    named += [(model, "Digits", experiment, DIGITS, CHANCES[DIGITS], np.nan) for model, experiment in SMALL.items()]
+    named += [
+        (model, TITLES[DIGITS], experiment, DIGITS, CHANCES[DIGITS], np.nan) for model, experiment in SMALL.items()
+    ]
     found = [_curves(runs, *one) for one in named]
     columns = ["model", "task", "run", "share", "accuracy", "chance", "published"]
     return pd.concat([pd.DataFrame(columns=columns), *found], ignore_index=True)

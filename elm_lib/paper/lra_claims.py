@@ -22,6 +22,7 @@ from elm_lib.paper.lra import (
     SOLVED_DIGITS,
     TASKS,
     TAU_S,
+    TITLES,
     published,
     published_ablation,
     score_of,
@@ -29,7 +30,6 @@ from elm_lib.paper.lra import (
 from elm_lib.paper.points import Runs, largest
 from elm_lib.paper.verdict import Claim, Origin, Verdict, judge
 
-SMALL_TASK = "Digits"  # a claim of ours; see elm_lib.paper.items
 SOLVED = 70.0  # "over 70 % accuracy" on Pathfinder-X
 
 
@@ -144,7 +144,7 @@ def verdicts(runs: Runs, profile: str) -> list[Verdict]:
         row = claim_row(label, claim, runs, SWEEPS, theirs[claim.seeds], score_of(), **where)
         rows.append(replace(row, item=text))
     for model in SMALL:
-        rows.append(claim_row(SMALL_TASK, _learns_digits(model), runs, SMALL, {}, score_of(), **where))
+        rows.append(claim_row(TITLES[DIGITS], _learns_digits(model), runs, SMALL, {}, score_of(), **where))
     return rows
 
 

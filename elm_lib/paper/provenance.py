@@ -11,7 +11,7 @@ from elm_lib.experiments.ledger import Ledger
 from elm_lib.experiments.plan import SHOWN, Planned
 from elm_lib.experiments.work import hours
 from elm_lib.paper.exhibits import DATASETS, Exhibit
-from elm_lib.paper.lra import DIGITS, TASKS
+from elm_lib.paper.lra import TITLES
 
 WHOLE = "paper"  # the profile of all published points, steps and seeds
 # what a kind of data is, in words; the keys are those of the verdict table
@@ -103,7 +103,7 @@ def sources(params: Params, profile: str) -> list[dict[str, str]]:
             if kind != "real" and told["morphology"]:
                 kind += f" ({told['morphology']})"
             tasks = found.setdefault((experiment.data, kind), [])
-            task = (TASKS | {DIGITS: "Digits"}).get(point.options.get("name", ""), "")
+            task = TITLES.get(point.options.get("name", ""), "")
             tasks += [task] * (task not in ("", *tasks))
     shown = DATASETS | {"shd": f"{DATASETS['shd']}, {DATASETS['shd_adding']}"}
     return [

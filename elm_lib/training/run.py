@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -80,6 +80,16 @@ def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
             "or set device: auto"
         )
     return wanted
+
+
+@contextmanager
+def threads_as_before() -> Iterator[None]:
+    """Leave torch's number of threads as it is, although a run sets its own: for runs within a user's process."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def train_run(

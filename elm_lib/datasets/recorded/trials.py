@@ -61,7 +61,7 @@ def read_trials(
     if not sign.size or not np.isin(sign, (-1, 1)).all():
         raise DataError("signs: give +1 for each excitatory and -1 for each inhibitory synapse, no other value")
     durations = [len(v) * float(dt_ms) for v in volts]
-    events = [_events(trial, len(sign), k, durations[k]) for k, trial in enumerate(inputs)]
+    events = [events_of(trial, len(sign), durations[k], k) for k, trial in enumerate(inputs)]
     if spikes is None:
         out = [_crossings(v, dt_ms) for v in volts]
         remedy = f"the voltage never crosses {CROSSED_MV:g} mV upward: give the times of the output spikes"
@@ -117,12 +117,8 @@ def _in_steps(events, volts, out, signs: np.ndarray, dt_ms: float, delta_t: floa
     return Recording(row_ptrs, channels, values, voltages, spiked, first.astype(np.int64), sign, delta_t)
 
 
-def events_of(trial: Sequence[Any], n_synapses: int, duration_ms: float) -> tuple[np.ndarray, np.ndarray]:
-    """Spike times (ms) of each synapse -> (synapse, time), checked as `read_trials` does."""
-    return _events(trial, n_synapses, 0, duration_ms)
-
-
-def _events(trial: Sequence[Any], n_synapses: int, k: int, duration_ms: float) -> tuple[np.ndarray, np.ndarray]:
+def events_of(trial: Sequence[Any], n_synapses: int, duration_ms: float, k: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Spike times (ms) of each synapse in trial k -> (synapse, time). Raises DataError as `read_trials` does."""
     if len(trial) != n_synapses:
         raise DataError(
             f"inputs of trial {k} have {len(trial)} synapses, signs has {n_synapses}: give a list of spike times for "

@@ -18,7 +18,7 @@ from elm_lib.kernels.autograd import first_derivative, in_memory
 from elm_lib.kernels.network import loops
 from elm_lib.kernels.network.parts import OUTPUTS, SHARPNESS, Ensemble, Feedback, Masks, Past, Run
 from elm_lib.kernels.recurrence.bptt import ACTIVATIONS
-from elm_lib.kernels.recurrence.engine_cpu import pool
+from elm_lib.kernels.recurrence.engine_cpu import arrays, pool
 
 BLOCK = 8  # samples that go through the loops together
 
@@ -53,11 +53,6 @@ def run(p: Tensor, past: Past, e: Ensemble, feedback: Feedback | None, masks: Ma
     return Run(a, Past(m, r, last), None if feedback is None else q)
 
 
-def _array(x: Tensor) -> Any:
-    """A copy, contiguous: `numpy()` of a parameter would pin its storage, which FSDP frees and fills again."""
-    return x.detach().clone(memory_format=torch.contiguous_format).numpy()
-
-
 def _over_blocks(run_block: Callable[[int, int, int], None], batch: int) -> None:
     """run_block(k, first, end) for each block of samples, on torch's number of threads."""
     blocks = [(k, first, min(batch, first + BLOCK)) for k, first in enumerate(range(0, batch, BLOCK))]
@@ -86,22 +81,22 @@ class Layer(torch.autograd.Function):
         kept += [p.new_empty(steps, batch, n) for _ in range(3)]
         ends = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (m_0, r_0, a_0, a_0)]
         which = ACTIVATIONS.index(activation), OUTPUTS.index(output)
-        fixed_arrays = [_array(x) for x in (kappa, w_m, w_2, b_2, w_r, rows, mask_a, mask_z)]
+        fixed_arrays = arrays(kappa, w_m, w_2, b_2, w_r, rows, mask_a, mask_z)
         kappa_, w_m_, w_2_, b_2_, w_r_, rows_, mask_a_, mask_z_ = fixed_arrays
-        arrays = tuple(x.numpy() for x in kept)
+        most, shift = arrays(a * gain, b_r)
         arguments = (
             p.detach().contiguous().numpy(),
             own.numpy(),
-            (_array(m_0), _array(r_0), _array(a_0)),
+            tuple(arrays(m_0, r_0, a_0)),
             (mask_a_, mask_z_),
-            (kappa_, _array(a * gain)),
+            (kappa_, most),
             (w_m_, w_2_, b_2_),
             w_r_,
-            _array(b_r),
+            shift,
             rows_,
             constants,
             *which,
-            arrays,
+            tuple(x.numpy() for x in kept),
             tuple(x.numpy() for x in ends),
         )
         _over_blocks(lambda k, first, end: loops.forward(*arguments, first, end), batch)
@@ -126,7 +121,7 @@ class Layer(torch.autograd.Function):
             grad_a.contiguous().numpy(),
             tuple(x.contiguous().numpy() for x in grad_ends),
             (mask_a, mask_z),
-            (kappa, _array(a * b * gain)),
+            (kappa, *arrays(a * b * gain)),
             (w_m, w_2, b_2, *(np.ascontiguousarray(w.transpose(1, 0, 2)) for w in (w_m, w_2))),
             w_r,
             rows,

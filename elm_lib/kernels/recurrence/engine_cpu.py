@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,8 +53,8 @@ def over_samples(kernel, batch: int, *arguments) -> None:
         pass
 
 
-def arrays(*tensors: Tensor):
-    """Copies: `numpy()` of a parameter would pin its storage, which FSDP frees and fills again."""
+def arrays(*tensors: Tensor) -> list[Any]:
+    """Copies, contiguous: `numpy()` of a parameter would pin its storage, which FSDP frees and fills again."""
     return [tensor.detach().clone(memory_format=torch.contiguous_format).numpy() for tensor in tensors]
 
 
