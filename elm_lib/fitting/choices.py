@@ -59,6 +59,9 @@ def choose(
     model, train  some of their keys
     Raises DataError for lengths that do not fit the recording, ConfigError for keys or values of model and train.
     """
+    for name, length in (("window_ms", window_ms), ("burn_in_ms", burn_in_ms)):
+        if length is not None and not math.isfinite(length):
+            raise DataError(f"{name} = {length}: give a number of ms, or leave it out")
     step, durations = recording.delta_t, recording.durations
     most = int(durations.min() if len(durations) >= FEW else min(durations.min(), durations.sum() // LEAST))
     window = min(round(WINDOW * memory_ms(recording) / step), most) if window_ms is None else round(window_ms / step)

@@ -220,6 +220,7 @@ def test_too_little_and_ill_fitting_lengths_are_refused(recorded, tmp_path):
     for given, message in (
         (few | {"window_ms": 1000}, "window at most 300 ms"),
         (change(recorded) | {"window_ms": 200, "burn_in_ms": 200}, "shorter than the window"),
+        (change(recorded) | {"window_ms": float("nan")}, "window_ms = nan: give a number of ms"),
         (change(recorded) | {"train": {"lr": -1.0}}, "lr"),
         (change(recorded) | {"train": {"accumulate": 2}}, "accumulate = 2"),
         (change(recorded) | {"model": {"d_mm": 3}}, "d_mm"),
