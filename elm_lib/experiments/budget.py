@@ -107,7 +107,10 @@ def _budgets(said: dict[str, Any], experiment: Experiment, value: Any) -> dict[T
 
 
 def _scaled(experiment: Experiment, value: Any) -> Seconds:
-    """Seconds a step at a value: in proportion to the samples' time steps and to the batch size."""
+    """Seconds a step at a value: as said there, else in proportion to the samples' time steps and to the batch size."""
+    change = experiment.each.get(str(value))
+    if change is not None and change.seconds_a_step is not None:
+        return change.seconds_a_step
     task: Any = task_class(experiment.data)
     ratio = task.steps(**experiment.options_at(value)) / task.steps(**experiment.task)
     ratio *= experiment.train_at(value).batch_size / experiment.train.batch_size

@@ -47,18 +47,19 @@ def _check_different(values: list[Any]) -> list[Any]:
     return values
 
 
-class Change(Strict):
-    """What is different at one value of `vary`, say another data set of the same collection."""
-
-    model: dict[str, Any] = {}
-    train: Annotated[dict[str, Any], AfterValidator(_check_train_keys)] = {}
-
-
 class Seconds(Strict):
     """Expected seconds an optimiser step takes at the published batch size: an estimate, no promise."""
 
     cpu: PositiveFloat  # on one core
     cuda: PositiveFloat  # on an H100
+
+
+class Change(Strict):
+    """What is different at one value of `vary`, say another data set of the same collection."""
+
+    model: dict[str, Any] = {}
+    train: Annotated[dict[str, Any], AfterValidator(_check_train_keys)] = {}
+    seconds_a_step: Seconds | None = None  # of this value, where it takes another time than the experiment's default
 
 
 class Experiment(Strict):
